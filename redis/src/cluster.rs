@@ -61,7 +61,7 @@ async fn open_from(seed: &Client, connect: &Connect) -> Result<(Link, Vec<Client
         });
         clients.push(client);
     }
-    let mut link = Link::new(connect.generation, nodes, connect.ended.clone());
+    let mut link = connect.link(nodes);
     link.slots = Some(Slots::new(ranges, &addresses));
     Ok((link, clients))
 }

@@ -44,11 +44,7 @@ impl Connector {
             Self::Sentinel(sentinels) => sentinels.primary(&connect.settings).await?,
         };
         let node = connect.node(&client, false).await?;
-        Ok(Link::new(
-            connect.generation,
-            vec![node],
-            connect.ended.clone(),
-        ))
+        Ok(connect.link(vec![node]))
     }
 
     /// Ends when the server of this link is known to be no primary any more, other than by the
@@ -75,6 +71,16 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
+    pub(crate) fn link(&self, nodes: Vec<Node>) -> Link {
+        Link {
+            generation: self.generation,
+            nodes,
+            ended: self.ended.clone(),
+            #[cfg(feature = "cluster")]
+            slots: None,
+        }
+    }
+
     /// A node with tracking on. A node of a cluster may be a replica: then it is asked for the
     /// topology alone.
     pub(crate) async fn node(&self, client: &Client, any_role: bool) -> Result<Node, NearError> {
@@ -105,10 +111,7 @@ async fn greet(settings: &Settings, node: &Node, any_role: bool) -> Result<(), N
     if settings.load_lock_is_wanted {
         greeting.cmd("EVAL").arg("return 0").arg(0);
     }
-    let mut requests = node.main.requests.clone();
-    let replies = requests
-        .send_packed_commands(&greeting, 0, greeting.len())
-        .await;
+    let replies = node.main.send(&greeting).await;
     let replies = replies.map_err(|error| NearError::connecting(&server, error))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     if let Some(Err(error)) = replies.next() {

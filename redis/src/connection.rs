@@ -7,7 +7,7 @@ use crate::suspects::LARGE;
 use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
-use redis::{PushInfo, PushKind, RedisError, ServerErrorKind};
+use redis::{Pipeline, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,6 +161,14 @@ impl Connection {
                 _ => error,
             })),
         }
+    }
+
+    /// Sends commands together; their replies, in their order.
+    pub(crate) async fn send(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        let mut requests = self.requests.clone();
+        requests
+            .send_packed_commands(commands, 0, commands.len())
+            .await
     }
 
     /// How many bytes have arrived, where they are counted.

@@ -41,9 +41,8 @@ impl Node {
         let mut ping = Pipeline::with_capacity(2);
         ping.cmd("PING");
         ping.cmd("HELLO").arg(3);
-        let mut requests = self.main.requests.clone();
-        let replies = requests.send_packed_commands(&ping, 0, 2);
-        let replies = self.main.while_bytes_arrive(quiet, replies).await?;
+        let replies = self.main.while_bytes_arrive(quiet, self.main.send(&ping));
+        let replies = replies.await?;
         alive(&self.address, replies, any_role)
     }
 }
@@ -148,16 +147,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(generation: u64, nodes: Vec<Node>, ended: Ended) -> Self {
-        Self {
-            generation,
-            nodes,
-            ended,
-            #[cfg(feature = "cluster")]
-            slots: None,
-        }
-    }
-
     /// The node that has this key.
     pub(crate) fn node_for(&self, _key: &[u8]) -> Option<&Node> {
         #[cfg(feature = "cluster")]

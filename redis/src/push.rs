@@ -40,55 +40,45 @@ pub(crate) fn tracking(settings: &Settings) -> Cmd {
     cmd
 }
 
-/// The content of a push message.
+/// What an invalidation says.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Push {
+enum Changed {
     /// These keys changed, or the server no longer tracks them for this client.
     Keys(Vec<Vec<u8>>),
     /// Every key changed (`FLUSHALL`, `FLUSHDB`).
     Everything,
-    /// The client library reports the end of the connection.
-    Disconnection,
-    /// Something else, which has no effect.
-    Unknown,
 }
 
-impl From<PushInfo> for Push {
-    fn from(info: PushInfo) -> Self {
-        match info.kind {
-            PushKind::Disconnection => Self::Disconnection,
-            PushKind::Invalidate => invalidation(info.data),
-            _ => Self::Unknown,
-        }
-    }
-}
-
-fn invalidation(mut data: Vec<Value>) -> Push {
+/// What the data of an invalidation say; `None`: nothing that is known.
+fn changed(mut data: Vec<Value>) -> Option<Changed> {
     let bytes = |key| match key {
         Value::BulkString(bytes) => Some(bytes),
         _ => None,
     };
     match data.pop() {
-        Some(Value::Nil) if data.is_empty() => Push::Everything,
+        Some(Value::Nil) if data.is_empty() => Some(Changed::Everything),
         // A key that cannot be read may be any key.
         Some(Value::Array(keys)) if data.is_empty() => {
             let keys: Option<Vec<_>> = keys.into_iter().map(bytes).collect();
-            keys.map_or(Push::Everything, Push::Keys)
+            Some(keys.map_or(Changed::Everything, Changed::Keys))
         }
-        _ => Push::Unknown,
+        _ => None,
     }
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// Applies a message that came over a main connection of this generation.
     pub(crate) fn handle_push(&self, generation: u64, push: PushInfo) {
-        match Push::from(push) {
+        let is_current = self.line.is_current(generation);
+        match push.kind {
             // `Shared::up`: the end is marked already.
-            Push::Disconnection => self.lost(generation, closed()),
-            _ if !self.line.is_current(generation) => self.counters.ignored_push(),
-            Push::Unknown => self.counters.ignored_push(),
-            Push::Everything => self.outdate(generation),
-            Push::Keys(keys) => self.invalidate(generation, &keys),
+            PushKind::Disconnection => self.lost(generation, closed()),
+            PushKind::Invalidate if is_current => match changed(push.data) {
+                Some(Changed::Keys(keys)) => self.invalidate(generation, &keys),
+                Some(Changed::Everything) => self.outdate(generation),
+                None => self.counters.ignored_push(),
+            },
+            _ => self.counters.ignored_push(),
         }
     }
 
@@ -157,33 +147,25 @@ fn closed() -> NearError {
 mod tests {
     use super::*;
 
-    fn push(kind: PushKind, data: Vec<Value>) -> Push {
-        PushInfo { kind, data }.into()
-    }
-
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
     #[test]
     fn null_is_everything_an_array_all_its_keys_and_the_unknown_nothing() {
-        use PushKind::{Disconnection, Invalidate, Message, Other};
-        assert_eq!(push(Invalidate, vec![Value::Nil]), Push::Everything);
+        assert_eq!(changed(vec![Value::Nil]), Some(Changed::Everything));
         let two = vec![Value::Array(vec![bulk("a"), bulk("b")])];
-        let keys = Push::Keys(vec![b"a".to_vec(), b"b".to_vec()]);
-        assert_eq!(push(Invalidate, two), keys);
+        let keys = Changed::Keys(vec![b"a".to_vec(), b"b".to_vec()]);
+        assert_eq!(changed(two), Some(keys));
         let none = vec![Value::Array(vec![])];
-        assert_eq!(push(Invalidate, none), Push::Keys(vec![]));
+        assert_eq!(changed(none), Some(Changed::Keys(vec![])));
         for unreadable in [Value::Int(7), Value::Nil] {
             let keys = vec![Value::Array(vec![bulk("a"), unreadable])];
-            assert_eq!(push(Invalidate, keys), Push::Everything);
+            assert_eq!(changed(keys), Some(Changed::Everything));
         }
-        assert_eq!(push(Invalidate, vec![]), Push::Unknown);
-        assert_eq!(push(Invalidate, vec![Value::Int(1)]), Push::Unknown);
-        assert_eq!(push(Message, vec![bulk("a"), bulk("b")]), Push::Unknown);
-        let other = Other("server-cpu-usage".into());
-        assert_eq!(push(other, vec![Value::Nil]), Push::Unknown);
-        assert_eq!(push(Disconnection, vec![]), Push::Disconnection);
+        assert_eq!(changed(vec![]), None);
+        assert_eq!(changed(vec![Value::Int(1)]), None);
+        assert_eq!(changed(vec![Value::Nil, Value::Nil]), None);
     }
 
     #[test]

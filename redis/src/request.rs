@@ -206,8 +206,7 @@ impl Link {
         let node = node.ok_or_else(|| RequestError::Moved(unknown()))?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(cmd);
-        let mut connection = node.main.requests.clone();
-        let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
+        let replies = node.main.send(&pipeline).await;
         let last = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
         last.and_then(Value::extract_error)
             .map_err(|error| RequestError::of(error, true))
@@ -239,8 +238,7 @@ async fn send_aside(
 ) -> Result<Vec<Value>, RequestError> {
     let connection = second.unwrap_or(&node.main);
     let _under_way = connection.begin_read();
-    let mut requests = connection.requests.clone();
-    let replies = requests.send_packed_commands(reading, 0, reading.len());
+    let replies = connection.send(reading);
     let Some(second) = second else {
         // The heartbeat finds out about a silent main connection.
         return replies

@@ -193,7 +193,7 @@ impl Sentinels {
         let mut has_subscribed = false;
         loop {
             let next = Instant::now() + every;
-            let asking = self.ask(address, sentinel, &mut opened);
+            let asking = self.ask(address, sentinel, &opened);
             hear(within_time(every, address, asking).await?);
             if has_subscribed {
                 let _ = timeout_at(next, reported.notified()).await;
@@ -212,18 +212,15 @@ impl Sentinels {
         &self,
         address: &str,
         sentinel: &Client,
-        opened: &mut Connection,
+        opened: &Connection,
     ) -> Result<Heard, NearError> {
         let failed = |error| NearError::connecting(address, error);
         let name = self.name();
         let mut asked = redis::pipe();
         asked.cmd("SENTINEL").arg("MASTER").arg(&name);
         asked.cmd("SENTINEL").arg("SENTINELS").arg(&name);
-        let replies = opened.requests.send_packed_commands(&asked, 0, 2).await;
-        let mut replies = replies
-            .map_err(failed)?
-            .into_iter()
-            .map(Value::extract_error);
+        let replies = opened.send(&asked).await.map_err(failed)?;
+        let mut replies = replies.into_iter().map(Value::extract_error);
         let primary = replies.next().unwrap_or(Ok(Value::Nil)).map_err(failed)?;
         let mut others = Known::new();
         if let Some(Ok(said)) = replies.next() {

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 /// The pause before the second attempt to connect. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -147,16 +147,12 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
             OnDisconnect::ServeFor(time) => time,
         };
         let mut connecting = pin!(self.connect_until_it_works());
-        let early = tokio::select! {
-            biased;
-            () = sleep(serve_for) => None,
-            link = &mut connecting => Some(link),
-        };
+        let early = timeout(serve_for, &mut connecting).await;
         shared.line.stop_serving();
         shared.flush_wanted.notify_one();
         match early {
-            Some(link) => link,
-            None => connecting.await,
+            Ok(link) => link,
+            Err(_) => connecting.await,
         }
     }
 
