@@ -38,10 +38,10 @@ struct Scene {
 impl Scene {
     fn new() -> Arc<Self> {
         let alarm = RecordingAlarm::default();
-        let wakeup = Scheduler::custom(alarm.clone()).wakeup(CacheRef::idle());
+        let scheduler = Scheduler::custom(alarm.clone());
         Arc::new(Self {
             batch: Mutex::new(Vec::new()),
-            waking: Waking::new(wakeup),
+            waking: Waking::new(scheduler, CacheRef::idle()),
             alarm,
             clock: Clock::custom(Box::new(ManualTicker::new())),
         })
@@ -122,7 +122,7 @@ fn a_request_by_a_deadline_against_a_run_arms_no_later_than_that() {
         scene.run();
         writer.join().unwrap();
         // Whether drained or not: the earliest deadline is arranged for.
-        assert!(scene.waking.is_due(50), "armed too late");
+        assert!(scene.waking.is_run_due(50), "armed too late");
         assert!(
             scene.alarm.0.load(Ordering::Relaxed) > 0,
             "the alarm was not set"
@@ -138,7 +138,7 @@ fn requests_of_two_writers_arm_the_earlier_deadline() {
         let writer = thread::spawn(move || theirs.write(100));
         scene.write(50);
         writer.join().unwrap();
-        assert!(scene.waking.is_due(50), "armed too late");
+        assert!(scene.waking.is_run_due(50), "armed too late");
     });
 }
 

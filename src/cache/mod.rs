@@ -123,7 +123,7 @@ impl<K, V, S> Drop for Cache<K, V, S> {
         let engine = self.engine();
         // AcqRel: what was done through the other handles happens before the end.
         if engine.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            engine.waking.wakeup.cache.close();
+            engine.waking.cache.close();
         }
     }
 }
@@ -613,7 +613,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// ```
     pub fn invalidate_all(&self) {
         self.engine().take_all();
-        self.free_removed();
+        self.engine().free_removed();
     }
 
     /// Removes the entries for which `keep` returns false, with the cause `Explicit`. Expired
@@ -644,10 +644,6 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     #[doc(alias = "invalidate_entries_if")]
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         self.engine().retain(keep);
-        self.free_removed();
-    }
-
-    fn free_removed(&self) {
         self.engine().free_removed();
     }
 
@@ -911,7 +907,7 @@ impl<K, V, S> Cache<K, V, S> {
         S: Send + Sync + 'static,
     {
         let house: Weak<House<K, V, S>> = Arc::downgrade(&self.house);
-        self.engine().waking.wakeup.cache.of(house)
+        self.engine().waking.cache.of(house)
     }
 }
 

@@ -49,7 +49,7 @@ use super::{Engine, Part, State};
 use crate::contain::contain;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::node::NodePtr;
-use crate::scheduler::{self, in_listener, inside_listener};
+use crate::scheduler::{CREW, in_listener, inside_listener, is_crew_thread};
 use crate::stripe::thread_number;
 use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, yield_now};
@@ -422,7 +422,7 @@ impl<K, V> Engine<K, V> {
         if !notifier.offer() {
             return true;
         }
-        let is_taken = scheduler::deliver_soon(&self.waking.wakeup.cache);
+        let is_taken = CREW.deliver_soon(&self.waking.cache);
         if !is_taken {
             notifier.end_offer();
         }
@@ -440,7 +440,7 @@ impl<K, V> Engine<K, V> {
             self.take_back(told);
         });
         notifier.end_offer();
-        if frees && !waking.wakeup.cache.is_closed() {
+        if frees && !waking.cache.is_closed() {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }
@@ -487,7 +487,7 @@ impl<K, V> Engine<K, V> {
     /// True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(&self) -> bool {
         let waking = &self.waking;
-        if waking.wakeup.is_shared() {
+        if waking.scheduler.is_shared() {
             // The scheduler thread calls no listener, and waits for none.
             _ = self.offer_delivery();
             return false;
@@ -499,7 +499,7 @@ impl<K, V> Engine<K, V> {
                 let next = self.next_visit();
                 let is_due = || {
                     let now = self.clock.now();
-                    waking.is_due(now) || next.is_some_and(|next| time::is_due(now, next))
+                    waking.is_run_due(now) || next.is_some_and(|next| time::is_due(now, next))
                 };
                 return self.await_delivery(|| !is_due()) == Awaited::Stopped;
             }
@@ -541,7 +541,7 @@ impl<K, V> Engine<K, V> {
         if !self.drain_last() {
             return true;
         }
-        if self.tells_callers() || scheduler::is_crew_thread() {
+        if self.tells_callers() || is_crew_thread() {
             self.deliver_here();
         } else {
             self.await_delivery(|| true);

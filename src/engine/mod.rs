@@ -100,7 +100,7 @@ use crate::map::{Batch, Garbage, Map, TableMemory};
 use crate::node::{Columns, EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
-use crate::scheduler::{self, CacheRef, Scheduler};
+use crate::scheduler::{self, CREW, CacheRef, Scheduler};
 use crate::stats::{Count, Counters, Stats};
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
@@ -336,7 +336,7 @@ impl<K, V> Engine<K, V> {
             spans,
             notifier: Notifier::new(settings.listener),
             delivery,
-            waking: Waking::new(scheduler.wakeup(cache)),
+            waking: Waking::new(scheduler, cache),
             vain_removals: AtomicU32::new(0),
             asked: AtomicUsize::new(0),
             walks: Mutex::new(()),
@@ -351,6 +351,7 @@ impl<K, V> Engine<K, V> {
                 .collect(),
             map,
         };
+        CREW.cache_begins();
         engine.set_detours();
         engine.fit_to_size(0);
         engine
@@ -593,7 +594,7 @@ impl<K, V> Engine<K, V> {
             let all = part.state.lock().freeing.take_all();
             self.free(part, all);
         }
-        self.waking.wakeup.end();
+        CREW.cache_ends(&self.waking.cache);
     }
 }
 

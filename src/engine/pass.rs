@@ -244,7 +244,7 @@ impl<K, V> Pass<'_, K, V> {
         }
         self.state.passes_of_writers = self.state.passes_of_writers.wrapping_add(1);
         let is_turn = self.state.passes_of_writers % WRITERS_PER_SEAL == 0;
-        is_turn && self.engine.waking.wakeup.is_none()
+        is_turn && self.engine.waking.scheduler.is_none()
     }
 
     /// The time for a pass (engine 5). Each step reads it anew: the steps before it may have taken

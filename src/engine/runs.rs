@@ -113,10 +113,8 @@ impl<K, V> Engine<K, V> {
     /// listener has heard of them.
     pub(crate) fn free_removed(&self) {
         self.run_all(Plan::CATCH_UP);
-        if self.tells_callers() {
-            self.deliver_here();
-        } else if !self.offer_delivery() {
-            // There is no thread for it.
+        // It delivers too where there is no thread for an offer.
+        if self.tells_callers() || !self.offer_delivery() {
             self.deliver_here();
         }
         self.run_reclaim();
@@ -182,7 +180,7 @@ impl<K, V> Engine<K, V> {
             let is_done = self.run_round(plan, &mut goals);
             plan.sweep = 0;
             let stopped = self.deliver_from_run();
-            if waking.wakeup.cache.is_closed() {
+            if waking.cache.is_closed() {
                 return None;
             }
             if stopped {
@@ -194,14 +192,14 @@ impl<K, V> Engine<K, V> {
             }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = round >= most && (stopped || waking.wakeup.is_shared());
+            let is_long = round >= most && (stopped || waking.scheduler.is_shared());
             if is_long || (is_done && !stopped) {
                 let next = self.next_visit();
                 return run.end(next, Some(Duration::ZERO), &self.clock);
             }
         }
         self.run_reclaim();
-        if waking.wakeup.cache.is_closed() {
+        if waking.cache.is_closed() {
             return None;
         }
         self.end_run(run)

@@ -22,7 +22,7 @@
 //!    asks for a run within [`RETRY`]. That run does the work of all requests.
 
 use crate::contain::contain;
-use crate::scheduler::Wakeup;
+use crate::scheduler::{CacheRef, Scheduler};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -85,16 +85,19 @@ pub(crate) struct Waking {
     /// which to run again, if the last run asked for that because readers hold memory, or because
     /// of a panic.
     retry: Mutex<Option<Duration>>,
-    pub(crate) wakeup: Wakeup,
+    pub(crate) scheduler: Scheduler,
+    /// The cache itself, as the threads of the crate reach it.
+    pub(crate) cache: CacheRef,
 }
 
 impl Waking {
-    pub(crate) fn new(wakeup: Wakeup) -> Self {
+    pub(crate) fn new(scheduler: Scheduler, cache: CacheRef) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
             retry: Mutex::new(None),
-            wakeup,
+            scheduler,
+            cache,
         }
     }
 
@@ -103,9 +106,9 @@ impl Waking {
     /// then this reads it, but only where no thread wakes the cache and a run is arranged.
     #[inline]
     pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
-        if !self.wakeup.is_none() {
+        if !self.scheduler.is_none() {
             let latest = now.wrapping_sub(STUCK_AFTER);
-            return now != NEVER && self.is_due(latest) && self.wakeup.is_shared();
+            return now != NEVER && self.is_run_due(latest) && self.scheduler.is_shared();
         }
         let armed = self.armed.load(Ordering::Relaxed);
         if armed == NEVER {
@@ -121,7 +124,7 @@ impl Waking {
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
     pub(crate) fn is_unrequested(&self) -> bool {
-        !self.soon.load(Ordering::SeqCst) && !self.wakeup.is_none()
+        !self.soon.load(Ordering::SeqCst) && !self.scheduler.is_none()
     }
 
     /// Requests a run within [`COALESCE_DELAY`].
@@ -189,7 +192,9 @@ impl Waking {
 
     /// Calls the waker, which may be the user's. If it panics, nothing is arranged (waking 4).
     fn call_waker(&self, after: Duration, retry: &mut Option<Duration>) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.wakeup.wake(after))) {
+        if let Err(payload) =
+            catch_unwind(AssertUnwindSafe(|| self.scheduler.wake(&self.cache, after)))
+        {
             *retry = Some(RETRY);
             self.soon.store(false, Ordering::SeqCst);
             self.armed.store(NEVER, Ordering::SeqCst);
@@ -205,7 +210,7 @@ impl Waking {
 
     /// Whether the moment for which a run is arranged has come.
     #[inline]
-    pub(crate) fn is_due(&self, now: u64) -> bool {
+    pub(crate) fn is_run_due(&self, now: u64) -> bool {
         time::is_due(now, self.armed.load(Ordering::Relaxed))
     }
 

@@ -253,7 +253,7 @@ impl<K, V> Engine<K, V> {
     /// A removal of a key with this hash has found no entry.
     #[cold]
     pub(crate) fn after_vain_removal(&self, hash: u64) {
-        if !self.waking.wakeup.is_none() {
+        if !self.waking.scheduler.is_none() {
             return;
         }
         // Relaxed: a count.
@@ -286,7 +286,7 @@ impl<K, V> Engine<K, V> {
         if outcome.deadline != NEVER {
             let flush = self.spans.flush_time(outcome.deadline, outcome.now);
             // Since the write read the clock, the policy was asked, which may have taken long.
-            let now = if waking.wakeup.is_none() {
+            let now = if waking.scheduler.is_none() {
                 outcome.now
             } else {
                 clock.now()
@@ -308,7 +308,7 @@ impl<K, V> Engine<K, V> {
         let Some(state) = self.lock_to_help(part, &outcome) else {
             return;
         };
-        let is_alone = self.waking.wakeup.is_none();
+        let is_alone = self.waking.scheduler.is_none();
         // A call that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
         let may_expire = is_alone || outcome.call != CallKind::PinnedRead;
@@ -459,7 +459,7 @@ impl<K, V> Engine<K, V> {
         if plan.waits {
             self.await_reclaim(part, retired);
         }
-        let offers = !tells && (stood_for_run || self.waking.wakeup.is_none());
+        let offers = !tells && (stood_for_run || self.waking.scheduler.is_none());
         if offers && !self.offer_delivery() {
             // There is no thread for it.
             deliver();

@@ -120,43 +120,10 @@ pub(crate) fn is_crew_thread() -> bool {
 }
 
 /// The crew of this process.
-static CREW: Crew = Crew::new();
-
-/// Whether no thread could be started, so that callers do all maintenance.
-///
-/// Relaxed: a thread that sees it late makes one idle request.
-#[inline]
-pub(super) fn has_failed() -> bool {
-    CREW.failed.load(Ordering::Relaxed)
-}
-
-/// Has a job done. False if there is no thread and none can be started: the job was dropped.
-pub(super) fn push(job: Job) -> bool {
-    !IS_MODEL && CREW.push(job)
-}
-
-/// Has the listener of a cache called for what waits. False if no thread can be started for it.
-pub(crate) fn deliver_soon(cache: &CacheRef) -> bool {
-    push(Job::Deliver(cache.clone()))
-}
-
-/// Asks for a run of a cache after a time.
-pub(super) fn wake(cache: &CacheRef, after: Duration) {
-    CREW.wake(cache, after);
-}
-
-/// A cache was built.
-pub(super) fn cache_begins() {
-    CREW.lock().caches += 1;
-}
-
-/// A cache has ended.
-pub(super) fn cache_ends(cache: &CacheRef) {
-    CREW.cache_ends(cache);
-}
+pub(crate) static CREW: Crew = Crew::new();
 
 /// See the module docs.
-struct Crew {
+pub(crate) struct Crew {
     state: Mutex<CrewState>,
     /// For free threads: a job has come, or a thread has to keep the time.
     came: Condvar,
@@ -219,7 +186,24 @@ impl Crew {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&'static self, job: Job) -> bool {
+    /// Whether no thread could be started, so that callers do all maintenance.
+    ///
+    /// Relaxed: a thread that sees it late makes one idle request.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Has the listener of a cache called for what waits. False if no thread can be started for it.
+    pub(crate) fn deliver_soon(&'static self, cache: &CacheRef) -> bool {
+        self.push(Job::Deliver(cache.clone()))
+    }
+
+    /// Has a job done. False if there is no thread and none can be started: the job was dropped.
+    pub(super) fn push(&'static self, job: Job) -> bool {
+        if IS_MODEL {
+            return false;
+        }
         let mut state = self.lock();
         if state.jobs.is_empty() {
             state.moved_at = Some(Instant::now());
@@ -257,7 +241,8 @@ impl Crew {
         }
     }
 
-    fn wake(&'static self, cache: &CacheRef, after: Duration) {
+    /// Asks for a run of a cache after a time.
+    pub(super) fn wake(&'static self, cache: &CacheRef, after: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
         // A moment that the platform cannot express counts as never.
@@ -415,7 +400,14 @@ impl Crew {
         state
     }
 
-    fn cache_ends(&self, cache: &CacheRef) {
+    /// A cache is about to be built.
+    pub(crate) fn cache_begins(&self) {
+        self.lock().caches += 1;
+    }
+
+    /// A cache was dropped. If it was the last one of the process, waits for the end of the
+    /// threads.
+    pub(crate) fn cache_ends(&self, cache: &CacheRef) {
         let mut state = self.lock();
         state.caches -= 1;
         state.leave(cache.address());

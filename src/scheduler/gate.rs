@@ -31,7 +31,7 @@
 //!
 //! Two short locks for each run.
 
-use super::crew::{self, Job};
+use super::crew::{CREW, Job, is_crew_thread};
 use crate::stripe::thread_number;
 use crate::sync::cycle::NotedWait;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, nap, thread_local};
@@ -159,13 +159,13 @@ impl CacheRef {
     /// The calling thread is about to drop the last handle; see the module docs.
     pub(crate) fn close(&self) {
         self.gate.close();
-        let may_wait = !is_inside_any() && !crew::is_crew_thread();
+        let may_wait = !is_inside_any() && !is_crew_thread();
         if may_wait && self.end() {
             return;
         }
         if let Some(cache) = self.cache.upgrade() {
             // If no thread can be started, the thread that drops the last reference tells the rest.
-            crew::push(Job::End(self.clone(), cache));
+            CREW.push(Job::End(self.clone(), cache));
         }
     }
 

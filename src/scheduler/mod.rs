@@ -14,7 +14,7 @@
 mod crew;
 mod gate;
 
-pub(crate) use crew::{deliver_soon, is_crew_thread};
+pub(crate) use crew::{CREW, is_crew_thread};
 #[cfg(wheelhouse_loom)]
 pub(crate) use gate::Gate;
 pub(crate) use gate::{CacheRef, CacheWork, Visit, WeakHandle, in_listener, inside_listener};
@@ -137,12 +137,29 @@ impl Scheduler {
         Self(WokenBy::Custom(Arc::new(alarm)))
     }
 
-    /// The wakeup of one cache, which is to be built next.
-    pub(crate) fn wakeup(&self, cache: CacheRef) -> Wakeup {
-        crew::cache_begins();
-        Wakeup {
-            source: self.0.clone(),
-            cache,
+    /// Whether no thread wakes the cache, so that callers do its maintenance.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        match self.0 {
+            WokenBy::Disabled => true,
+            WokenBy::Background => CREW.has_failed(),
+            WokenBy::Custom(_) => false,
+        }
+    }
+
+    /// Whether the runs are done by the scheduler thread: it serves all caches, so it calls no
+    /// listener.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.0, WokenBy::Background)
+    }
+
+    /// Asks for a run of the cache after a time. May start the scheduler thread.
+    pub(crate) fn wake(&self, cache: &CacheRef, after: Duration) {
+        match &self.0 {
+            WokenBy::Disabled => (),
+            WokenBy::Background => CREW.wake(cache, after),
+            WokenBy::Custom(alarm) => alarm.set(after, MaintenanceTask(cache.clone())),
         }
     }
 }
@@ -299,45 +316,4 @@ enum WokenBy {
     #[default]
     Background,
     Custom(Arc<dyn Alarm>),
-}
-
-/// One cache's connection to its scheduler.
-pub(crate) struct Wakeup {
-    source: WokenBy,
-    /// The cache itself.
-    pub(crate) cache: CacheRef,
-}
-
-impl Wakeup {
-    /// Whether no thread wakes the cache, so that callers do its maintenance.
-    #[inline]
-    pub(crate) fn is_none(&self) -> bool {
-        match self.source {
-            WokenBy::Disabled => true,
-            WokenBy::Background => crew::has_failed(),
-            WokenBy::Custom(_) => false,
-        }
-    }
-
-    /// Whether the runs are done by the scheduler thread: it serves all caches, so it calls no
-    /// listener.
-    #[inline]
-    pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.source, WokenBy::Background)
-    }
-
-    /// Asks for a run after a time. May start the scheduler thread.
-    pub(crate) fn wake(&self, after: Duration) {
-        match &self.source {
-            WokenBy::Disabled => (),
-            WokenBy::Background => crew::wake(&self.cache, after),
-            WokenBy::Custom(alarm) => alarm.set(after, MaintenanceTask(self.cache.clone())),
-        }
-    }
-
-    /// The cache was dropped. If it was the last one of the process, waits for the end of the
-    /// crate's threads.
-    pub(crate) fn end(&self) {
-        crew::cache_ends(&self.cache);
-    }
 }

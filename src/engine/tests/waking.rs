@@ -30,8 +30,8 @@ impl Bell {
 
 fn waking() -> (Waking, Bell) {
     let bell = Bell::default();
-    let wakeup = Scheduler::custom(bell.clone()).wakeup(CacheRef::idle());
-    (Waking::new(wakeup), bell)
+    let scheduler = Scheduler::custom(bell.clone());
+    (Waking::new(scheduler, CacheRef::idle()), bell)
 }
 
 fn secs(count: u64) -> Duration {
@@ -41,7 +41,7 @@ fn secs(count: u64) -> Duration {
 #[test]
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
-    assert!(!waking.is_armed() && !waking.wakeup.is_none());
+    assert!(!waking.is_armed() && !waking.scheduler.is_none());
     waking.request_by(6 * SECOND, SECOND);
     waking.request_by(7 * SECOND, SECOND);
     waking.request_by(6 * SECOND, SECOND);
@@ -49,7 +49,7 @@ fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     assert!(waking.is_armed());
     waking.request_by(3 * SECOND, SECOND);
     assert_eq!(bell.rung(), [secs(2)]);
-    assert!(!waking.is_due(3 * SECOND - 1) && waking.is_due(3 * SECOND));
+    assert!(!waking.is_run_due(3 * SECOND - 1) && waking.is_run_due(3 * SECOND));
     let _begun = waking.begin();
     assert!(!waking.is_armed());
     waking.request_by(7 * SECOND, 3 * SECOND);
@@ -89,7 +89,7 @@ fn the_end_of_a_run_arranges_the_next() {
     let run = waking.begin();
     assert_eq!(run.end(Some(6 * SECOND), None, &at(1)), Some(secs(5)));
     assert_eq!(bell.rung(), [secs(5)]);
-    assert!(waking.is_due(6 * SECOND));
+    assert!(waking.is_run_due(6 * SECOND));
 
     // A request made meanwhile is passed on, whether the wheel holds an entry or not.
     for (next, from, after) in [(None, 2, 2), (Some(6 * SECOND), 1, 3)] {
@@ -137,7 +137,7 @@ fn a_run_that_a_panic_ends_is_tried_again() {
     }));
     assert!(outcome.is_err());
     assert_eq!(bell.rung(), [secs(1)]);
-    assert!(!waking.is_due(9 * SECOND - 1) && waking.is_due(9 * SECOND));
+    assert!(!waking.is_run_due(9 * SECOND - 1) && waking.is_run_due(9 * SECOND));
     drop(waking.begin());
     assert!(
         bell.rung().is_empty(),
