@@ -403,8 +403,8 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                     // The policy is told the wanted deadline. If it keeps that, the own one stays.
                     Some(deadline) => {
                         match policy.deadline_of_update(entry(), clock, now, deadline) {
-                            own if own == deadline => Answer::Kept(deadline),
-                            own => Answer::Moved(own),
+                            None => Answer::Kept(deadline),
+                            Some(own) => Answer::Moved(own),
                         }
                     }
                 }

@@ -36,13 +36,24 @@ pub(crate) trait ErasedExpiry<K, V>: Send + Sync {
     /// The deadline of a new entry.
     fn deadline_of_new(&self, entry: (&K, &V), clock: &Clock, now: u64) -> u64;
 
-    /// The deadline of an entry that has `deadline` and is given a new value; `deadline` itself if
-    /// the policy leaves it.
-    fn deadline_of_update(&self, entry: (&K, &V), clock: &Clock, now: u64, deadline: u64) -> u64;
+    /// The new deadline of an entry that has `deadline` and is given a new value; `None` if that
+    /// deadline stays.
+    fn deadline_of_update(
+        &self,
+        entry: (&K, &V),
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> Option<u64>;
 
-    /// The deadline of an entry that has `deadline` and is read; `deadline` itself if the policy
-    /// leaves it.
-    fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64;
+    /// The new deadline of an entry that has `deadline` and is read; `None` if that deadline stays.
+    fn deadline_of_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> Option<u64>;
 
     /// Whether the policy, which this thread has just asked about a read, uses the trait's default
     /// method for reads. That keeps the deadline, so the policy need not be asked again.
@@ -97,6 +108,17 @@ fn told<K, V>(
     }
 }
 
+/// The deadline that a policy has answered for an entry with `deadline`; `None` if that stays.
+#[inline]
+fn moved(deadline: u64, now: u64, answer: Option<Duration>) -> Option<u64> {
+    let wanted = time::deadline_in(now, answer);
+    if wanted == deadline {
+        None
+    } else {
+        Some(wanted)
+    }
+}
+
 impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
     fn asks(&self) -> Asks {
         self.__asks()
@@ -113,19 +135,25 @@ impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
         clock: &Clock,
         now: u64,
         deadline: u64,
-    ) -> u64 {
+    ) -> Option<u64> {
         let (told, left) = told(self, clock, now, deadline);
         let answer = self.expire_after_update(key, value, told, left);
         if self.__asks().times && answer == left {
-            // The old number: if the clock has stepped back, the time left may be above the longest
-            // lifetime.
-            deadline
+            // Before it is made a number: if the clock has stepped back, the time left may be above
+            // the longest lifetime.
+            None
         } else {
-            time::deadline_in(now, answer)
+            moved(deadline, now, answer)
         }
     }
 
-    fn deadline_of_read(&self, node: NodePtr<K, V>, clock: &Clock, now: u64, deadline: u64) -> u64 {
+    fn deadline_of_read(
+        &self,
+        node: NodePtr<K, V>,
+        clock: &Clock,
+        now: u64,
+        deadline: u64,
+    ) -> Option<u64> {
         let key = node.key();
         let value = node.value();
         let (told, left) = told(self, clock, now, deadline);
@@ -134,11 +162,11 @@ impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
             // them, converting each would change their distance.
             let written = told.checked_sub(node.age(now)).unwrap_or(told);
             let answer = self.expire_after_read(key, value, told, left, written);
-            // The old number, as `deadline_of_update` says.
+            // Before it is made a number, as `deadline_of_update` says.
             return if answer == left {
-                deadline
+                None
             } else {
-                time::deadline_in(now, answer)
+                moved(deadline, now, answer)
             };
         }
         let answer = self.expire_after_read(key, value, told, left, told);
@@ -148,9 +176,9 @@ impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
         };
         // The entry may have become due since it was judged. Then it is too late to extend it.
         if time::is_due(now, deadline) {
-            deadline
+            None
         } else {
-            time::deadline_in(now, answer)
+            moved(deadline, now, answer)
         }
     }
 

@@ -40,17 +40,16 @@ impl<K, V> Engine<K, V> {
             return Some(deadline);
         }
         let asks = lifetimes.asks_reads.load(Ordering::Relaxed);
-        let own = match &lifetimes.policy {
-            Some(policy) if asks != NO_READ => {
-                let own = policy.deadline_of_read(node, &self.clock, now, deadline);
+        let mut answer = None;
+        if let Some(policy) = &lifetimes.policy {
+            if asks != NO_READ {
+                answer = policy.deadline_of_read(node, &self.clock, now, deadline);
                 if asks == FIRST_READ {
                     self.note_first_read(policy.inherits_reads());
                 }
-                own
             }
-            _ => deadline,
-        };
-        if own == deadline {
+        }
+        if answer.is_none() {
             let stays = match lifetimes.limits.time_to_idle {
                 None => true,
                 Some(_) => {
@@ -63,24 +62,24 @@ impl<K, V> Engine<K, V> {
                 return Some(deadline);
             }
         }
-        self.move_by_read(node, deadline, now, own)
+        self.move_by_read(node, deadline, now, answer)
     }
 
-    /// Moves the deadline of an entry that was judged live to the one that follows from `own`; see
-    /// [`extend`](Self::extend).
+    /// Moves the deadline of an entry that was judged live to the one that follows from the answer
+    /// of the policy, if that has given one, and from the idle limit; see [`extend`](Self::extend).
     ///
     /// The entry was live at the reading by which it was judged, and the new deadline counts from
     /// there. If another thread has found the entry due since, it has claimed the deadline, and the
     /// exchange fails (node 4).
     // What was judged, in its parts: they stay in registers (`find`).
+    #[inline(always)]
     pub(super) fn move_by_read(
         &self,
         node: NodePtr<K, V>,
         deadline: u64,
         now: u64,
-        own: u64,
+        answer: Option<u64>,
     ) -> Option<u64> {
-        let answer = if own == deadline { None } else { Some(own) };
         let lifetimes = &self.lifetimes;
         let (own, wanted) = lifetimes.moved(node, deadline, answer, now);
         // The own deadline changes with the wanted one, under the lock (`Shard::set_deadlines`).

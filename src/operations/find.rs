@@ -198,7 +198,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         if time::is_due(now, deadline) || self.lifetimes.keeps_deadline(now, deadline) {
             return self.finish::<true, R>(node, pin, serve);
         }
-        let Some(moved) = self.move_by_read(node, deadline, now, deadline) else {
+        let Some(moved) = self.move_by_read(node, deadline, now, None) else {
             let matches = move |other: NodePtr<K, V>| other.key() == node.key();
             return self.search::<true, R>(node.hash(), matches, None, pin, serve);
         };
