@@ -13,7 +13,7 @@ use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{Load, MOST_SPIN, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
-use crate::map::Confirmed;
+use crate::map::{Confirmed, Occupied};
 use crate::node::NodePtr;
 use crate::operations::{Change, Decision, Hold, Tried};
 use crate::stats::Count;
@@ -443,60 +443,29 @@ where
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<u64, Begun<K, V>> {
-        let engine = self.engine;
         let request = self.call.request;
-        let ticket = self.call.ticket;
         let mut live = None;
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
-            let node = spot.node;
-            let is_due =
-                node.deadline() != NEVER && node.deadline_if_live(engine.clock.now()).is_none();
-            if is_due {
+            if self.is_due(spot.node) {
                 due = Some(spot);
             } else if request.replaces == Replaces::Nothing {
                 return Tried::Again(now);
             } else {
-                live = Some(node);
+                live = Some(spot.node);
             }
         }
-        if request.replaces == Replaces::Stale {
-            let Some(node) = live else {
-                return Tried::Done(Begun::Busy);
-            };
-            match node.refresh() {
-                Some(moment) if moment.is_stale(now) => {}
-                _ => return Tried::Done(Begun::Busy),
+        let idle = match self.decide(now, live, hold) {
+            Decision::Apply(idle) => idle,
+            Decision::End(begun) => return Tried::Done(begun),
+        };
+        if self.tells_first {
+            if let Some(spot) = due {
+                return Tried::Done(Begun::Expired(self.expire(spot, hold)));
             }
         }
-        // A load without a leader at work, which the call leads from now on.
-        let mut idle = None;
-        let mut overdue = false;
-        if let Some(load) = hold.load().cloned() {
-            if load.is_free_for(ticket, request.want) {
-                idle = Some(load);
-            } else if self.engine.time_to_overdue(&load, now) == Some(Duration::ZERO) {
-                overdue = true;
-            } else if !request.may_wait {
-                return Tried::Done(match live {
-                    Some(node) if !request.reloads() => Begun::Live(node),
-                    _ => Begun::Busy,
-                });
-            } else {
-                if self.spins && load.is_led_elsewhere() {
-                    return Tried::Done(Begun::Near(load));
-                }
-                let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
-                load.join(ticket, request.want);
-                return Tried::Done(Begun::Joined(load, ticket));
-            }
-        }
-        if !request.may_lead {
-            return Tried::Done(Begun::Busy);
-        }
-        let tells = due.is_some() && self.tells_first;
         if let Some(load) = &idle {
-            if !tells && !load.take_lead(ticket, now) {
+            if !load.take_lead(self.call.ticket, now) {
                 return Tried::Again(now);
             }
         }
@@ -504,46 +473,132 @@ where
         // ticker, which may panic, is not read any more.
         let mut left = None;
         if let Some(spot) = due {
-            let node = spot.node;
-            hold.shard.remove(spot, RemovalCause::Expired);
-            engine.note_removed(|| node.weight(), RemovalCause::Expired);
-            let outcome = WriteOutcome::of_removal(&hold.shard, NEVER);
-            if tells {
-                return Tried::Done(Begun::Expired(outcome));
-            }
-            left = Some(outcome);
+            left = Some(self.expire(spot, hold));
         }
-        // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
-        // not wait for it.
-        let leader = thread_number();
-        let load = if let Some(load) = idle {
-            load.set_leader(leader);
-            load.set_reload(NEVER);
-            load
-        } else {
-            let key = self.call.key.take().expect("no load has taken the key yet");
-            let load = Arc::new(Load::new(self.call.hash, key, leader, now));
-            if overdue {
-                hold.revoke(RevokedBy::NewerLoad);
-            }
-            hold.shard
-                .change_loads(|loads| loads.add(Arc::clone(&load)));
-            load
-        };
-        engine.count(Count::Loads);
+        let load = self.lead(now, idle, hold);
         if let Some(node) = live {
             if request.reloads() {
-                // When the right to reload can be taken again.
-                let most = self.engine.lifetimes.limits.load_timeout;
-                let most = most.unwrap_or(Duration::from_nanos(MAX_LIFETIME_NANOS));
-                let until = time::deadline_after(now, most);
-                load.set_reload(until);
-                if let Some(refresh) = node.refresh() {
-                    refresh.begin(until);
-                }
-                engine.count(Count::Reloads);
+                self.begin_reload(now, node, &load);
             }
         }
         Tried::Done(Begun::Leads(load, live, left))
+    }
+}
+
+/// The key's load, if that has no leader at work: the call leads it.
+type Idle<K, V> = Option<Arc<Load<K, V>>>;
+
+/// The steps of the change, under the shard's lock.
+impl<K, V, C> Begin<'_, K, V, C>
+where
+    K: CacheKey,
+    V: CacheValue,
+    C: ToCache<K, V>,
+{
+    #[inline]
+    fn is_due(&self, node: NodePtr<K, V>) -> bool {
+        node.deadline() != NEVER && node.deadline_if_live(self.engine.clock.now()).is_none()
+    }
+
+    /// Decides whether the call leads. If it does, with the key's load if that has no leader at
+    /// work; else with one of its own, in the place of an overdue one if there is one. `live` is
+    /// the live entry of the key.
+    #[inline]
+    fn decide(
+        &mut self,
+        now: u64,
+        live: Option<NodePtr<K, V>>,
+        hold: &Hold<'_, '_, K, V>,
+    ) -> Decision<Idle<K, V>, Begun<K, V>> {
+        let request = self.call.request;
+        if request.replaces == Replaces::Stale {
+            let is_stale = match live.as_ref().and_then(NodePtr::refresh) {
+                Some(moment) => moment.is_stale(now),
+                None => false,
+            };
+            if !is_stale {
+                return Decision::End(Begun::Busy);
+            }
+        }
+        let mut idle = None;
+        if let Some(load) = hold.load().cloned() {
+            if load.is_free_for(self.call.ticket, request.want) {
+                idle = Some(load);
+            } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
+                return Decision::End(self.leave_it_to(load, live));
+            }
+        }
+        if request.may_lead {
+            Decision::Apply(idle)
+        } else {
+            Decision::End(Begun::Busy)
+        }
+    }
+
+    /// Another call leads this load: the call joins it, if it may wait.
+    fn leave_it_to(&mut self, load: Arc<Load<K, V>>, live: Option<NodePtr<K, V>>) -> Begun<K, V> {
+        let request = self.call.request;
+        if !request.may_wait {
+            return match live {
+                Some(node) if !request.reloads() => Begun::Live(node),
+                _ => Begun::Busy,
+            };
+        }
+        if self.spins && load.is_led_elsewhere() {
+            return Begun::Near(load);
+        }
+        let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
+        load.join(ticket, request.want);
+        Begun::Joined(load, ticket)
+    }
+
+    /// Takes an entry out that is due.
+    #[inline]
+    fn expire<'s>(&self, due: Occupied<'s, K, V>, hold: &mut Hold<'_, 's, K, V>) -> WriteOutcome {
+        let node = due.node;
+        hold.shard.remove(due, RemovalCause::Expired);
+        (self.engine).note_removed(|| node.weight(), RemovalCause::Expired);
+        WriteOutcome::of_removal(&hold.shard, NEVER)
+    }
+
+    /// The call leads from now on: this load, of which it has taken the lead, or a new one.
+    #[inline]
+    fn lead(
+        &mut self,
+        now: u64,
+        idle: Idle<K, V>,
+        hold: &mut Hold<'_, '_, K, V>,
+    ) -> Arc<Load<K, V>> {
+        self.engine.count(Count::Loads);
+        // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
+        // not wait for it.
+        let leader = thread_number();
+        if let Some(load) = idle {
+            load.set_leader(leader);
+            load.set_reload(NEVER);
+            return load;
+        }
+        let key = self.call.key.take().expect("no load has taken the key yet");
+        let load = Arc::new(Load::new(self.call.hash, key, leader, now));
+        // If the key has a load, that is overdue.
+        hold.revoke(RevokedBy::NewerLoad);
+        hold.shard
+            .change_loads(|loads| loads.add(Arc::clone(&load)));
+        load
+    }
+
+    /// The load is a reload over this live entry: notes when the right to reload can be taken
+    /// again.
+    fn begin_reload(&self, now: u64, live: NodePtr<K, V>, load: &Load<K, V>) {
+        let most = match self.engine.lifetimes.limits.load_timeout {
+            Some(most) => most,
+            None => Duration::from_nanos(MAX_LIFETIME_NANOS),
+        };
+        let until = time::deadline_after(now, most);
+        load.set_reload(until);
+        if let Some(refresh) = live.refresh() {
+            refresh.begin(until);
+        }
+        self.engine.count(Count::Reloads);
     }
 }

@@ -16,10 +16,12 @@
 //! asks whether that load is still current.
 
 use super::transact::{Change, Decision, Hold, Tried};
-use crate::engine::{Engine, FromLoad, LifetimeSource, Lifetimes, TimedAnswer, WriteOutcome};
+use crate::engine::{
+    Engine, FromLoad, LifetimeSource, Lifetimes, Superseded, TimedAnswer, WriteOutcome,
+};
 use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::map::{Confirmed, News};
+use crate::map::{Confirmed, News, Occupied};
 use crate::node::{NewNode, NodePtr, RefreshMoment, Times};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
@@ -213,15 +215,16 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     ) -> Tried<Self::Answers, Self::Done> {
         let (asked, refresh) = answers;
         let now = asked.now;
-        let is_due = |node: NodePtr<K, V>| time::is_due(now, node.deadline());
         match &self.condition {
             // By the time of the write itself: no value that is due at that time is replaced.
-            Condition::Over(_) if place.node().is_none_or(is_due) => {
-                return Tried::Again(answers);
-            }
+            Condition::Over(_) => match place.node() {
+                Some(old) if !time::is_due(now, old.deadline()) => {}
+                _ => return Tried::Again(answers),
+            },
             Condition::Current { load, .. } if !load.is_current() => return Tried::Done(None),
             _ => {}
         }
+        // Read once: the change itself stands in memory.
         let engine = self.engine;
         let lifetimes = &engine.lifetimes;
         let weight = self.new.weight;
@@ -229,10 +232,6 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         if too_heavy && matches!(self.condition, Condition::Absent { .. }) {
             return Tried::Done(None);
         }
-        let times_of = |condition: &_, kept| match condition {
-            Condition::Absent { times, .. } => **times,
-            _ => asked.times(kept, lifetimes),
-        };
         let (former, times, node) = match place {
             Confirmed::Occupied(spot) => {
                 let old = spot.node;
@@ -243,32 +242,17 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 let Some(ended) = asked.supersede(old, lifetimes) else {
                     return Tried::Again(answers);
                 };
-                let cause = ended.cause;
-                let times = times_of(&self.condition, ended.kept);
+                let times = self.condition.times(&asked, ended.kept, lifetimes);
                 let node = if too_heavy {
-                    hold.shard.remove(spot, cause);
+                    hold.shard.remove(spot, ended.cause);
                     None
                 } else {
-                    let news = if engine.delivery.is_some()
-                        || !time::keeps_bucket(ended.deadline, times.deadline)
-                        || !hold.shard.is_known(old, weight)
-                    {
-                        News::All(cause)
-                    } else if engine.reads.should_record(old) {
-                        News::Use
-                    } else {
-                        News::Nothing
-                    };
-                    let node = hold.shard.replace(spot, self.new, times, news);
-                    if news == News::Use {
-                        engine.reads.mark(node);
-                    }
-                    Some(node)
+                    Some(engine.put_over(spot, self.new, &ended, times, weight, hold))
                 };
-                (Some((old, cause)), times, node)
+                (Some((old, ended.cause)), times, node)
             }
             Confirmed::Vacant(home) => {
-                let times = times_of(&self.condition, None);
+                let times = self.condition.times(&asked, None, lifetimes);
                 let node = if too_heavy {
                     None
                 } else {
@@ -286,14 +270,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         }
         engine.note_written(former);
         let cause = former.map(|(_, cause)| cause);
-        let mut awaited = false;
-        match &self.condition {
-            Condition::Always | Condition::Absent { .. } => hold.revoke(RevokedBy::Overwrite),
-            Condition::Over(_) => hold.revoke(RevokedBy::Conditional),
-            Condition::Current { load, .. } => {
-                awaited = hold.shard.change_loads(|loads| loads.seal(load));
-            }
-        }
+        let awaited = self.condition.settle_load(hold);
         Tried::Done(Some(Written {
             outcome: WriteOutcome {
                 removed: usize::from(too_heavy || cause.is_some()),
@@ -303,6 +280,65 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             let_in: !too_heavy,
             awaited,
         }))
+    }
+}
+
+// The steps of the change, under the shard's lock. Always inlined: what they return stays in
+// registers.
+
+impl<K, V> Engine<K, V> {
+    /// Puts a node in the place of the one that has so ended, with the news of it for the pass.
+    #[inline(always)]
+    fn put_over<'s>(
+        &self,
+        spot: Occupied<'s, K, V>,
+        new: &mut NewNode<K, V>,
+        ended: &Superseded,
+        times: Times,
+        weight: u32,
+        hold: &mut Hold<'_, 's, K, V>,
+    ) -> NodePtr<K, V> {
+        let old = spot.node;
+        let news = if self.delivery.is_some()
+            || !time::keeps_bucket(ended.deadline, times.deadline)
+            || !hold.shard.is_known(old, weight)
+        {
+            News::All(ended.cause)
+        } else if self.reads.should_record(old) {
+            News::Use
+        } else {
+            News::Nothing
+        };
+        let node = hold.shard.replace(spot, new, times, news);
+        if news == News::Use {
+            self.reads.mark(node);
+        }
+        node
+    }
+}
+
+impl<K, V> Condition<'_, K, V> {
+    /// The times of the new node; `kept` is its own deadline if the policy keeps that.
+    #[inline(always)]
+    fn times(&self, asked: &TimedAnswer, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
+        match self {
+            Self::Absent { times, .. } => **times,
+            _ => asked.times(kept, lifetimes),
+        }
+    }
+
+    /// Seals the load whose end the write is, or revokes the load of the key. Returns whether calls
+    /// wait for the load that was sealed.
+    #[inline(always)]
+    fn settle_load(&self, hold: &mut Hold<'_, '_, K, V>) -> bool {
+        match self {
+            Self::Always | Self::Absent { .. } => hold.revoke(RevokedBy::Overwrite),
+            Self::Over(_) => hold.revoke(RevokedBy::Conditional),
+            Self::Current { load, .. } => {
+                return hold.shard.change_loads(|loads| loads.seal(load));
+            }
+        }
+        false
     }
 }
 
