@@ -39,7 +39,7 @@ impl Pool {
             let Some(region) = region else { continue };
             let all = region.chunks * self.shape.slots;
             let handed_out = region.fresh_chunk * self.shape.slots + region.fresh;
-            let free = all - handed_out + Self::walk(region.free.first, &mut seen);
+            let free = all - handed_out + Self::walk(region.free, &mut seen);
             assert_eq!(region.used + free, all, "slots of region {number}");
             assert_eq!(
                 named[number],

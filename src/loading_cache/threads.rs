@@ -42,7 +42,7 @@ use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
 use crate::sync::block::run_blocking;
-use crate::sync::place::{self, Places, Stage, work_at};
+use crate::sync::place::{self, Overseer, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
@@ -386,9 +386,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             let backend = state.backend.clone();
             state.at_work.insert(number);
             self.unlock(state);
-            let places: Arc<dyn Places> = Arc::<Self>::clone(&self);
+            let threads = Arc::clone(&self);
+            let overseer: Overseer = Arc::new(move |from, to| threads.note_stage(from, to));
             // Also the destructors of what the run has made.
-            let stage = work_at(places, || _ = contain(|| self.run(work, backend)));
+            let stage = work_at(overseer, || _ = contain(|| self.run(work, backend)));
             state = self.lock();
             state.at_work.remove(&number);
             if stage == Stage::Waits {
@@ -401,6 +402,30 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         // Not joined, unless the last drop has taken it.
         state.threads.remove(&number);
         self.unlock(state);
+    }
+
+    /// A thread at work has come from one stage to another.
+    fn note_stage(self: &Arc<Self>, from: Stage, to: Stage) {
+        let mut state = self.lock();
+        match to {
+            Stage::Works => {
+                // One place more than there are, if need be.
+                state.taken += 1;
+                self.changed.notify_one();
+                self.unlock(state);
+            }
+            Stage::Ends => {
+                state.free += 1;
+                self.unlock(state);
+            }
+            Stage::Waits => {
+                state.taken -= 1;
+                if from == Stage::Ends {
+                    state.free -= 1;
+                }
+                self.serve(state);
+            }
+        }
     }
 
     fn run(&self, work: ReloadWork<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
@@ -476,29 +501,5 @@ impl<K, V> ReloadJob<K, V> {
             replaces,
             refreshes: Vec::new(),
         }
-    }
-}
-
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Places for ReloadThreads<K, V, E> {
-    fn free_soon(&self) {
-        let mut state = self.lock();
-        state.free += 1;
-        self.unlock(state);
-    }
-
-    fn take_again(&self) {
-        let mut state = self.lock();
-        state.taken += 1;
-        self.changed.notify_one();
-        self.unlock(state);
-    }
-
-    fn give_up(self: Arc<Self>, stage: Stage) {
-        let mut state = self.lock();
-        state.taken -= 1;
-        if stage == Stage::Ends {
-            state.free -= 1;
-        }
-        self.serve(state);
     }
 }

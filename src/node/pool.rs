@@ -116,7 +116,8 @@ pub(crate) struct Region {
     fresh_chunk: usize,
     fresh: usize,
     used: usize,
-    free: Chain,
+    /// The first of the slots that have come back; each has the address of the next.
+    free: Next,
 }
 
 impl Drop for Region {
@@ -180,53 +181,36 @@ impl Recycled {
     }
 }
 
-/// Free slots of a region.
-struct Chain {
-    first: Next,
-}
-
-impl Chain {
-    const fn new() -> Self {
-        Self {
-            first: ptr::null_mut(),
-        }
+impl Region {
+    fn has_free(&self) -> bool {
+        !self.free.is_null() || self.fresh_chunk < self.chunks
     }
 
-    fn is_empty(&self) -> bool {
-        self.first.is_null()
-    }
-
-    /// Adds a slot.
+    /// Takes a slot back.
     ///
     /// # Safety
     ///
-    /// The caller owns the slot, and gives it up.
-    unsafe fn push(&mut self, slot: NonNull<u8>) {
+    /// The slot is one of this region's, and the caller owns it, and gives it up.
+    unsafe fn push_free(&mut self, slot: NonNull<u8>) {
         // SAFETY: the caller owns the slot.
-        unsafe { set_next(slot, self.first) };
-        self.first = slot.as_ptr();
+        unsafe { set_next(slot, self.free) };
+        self.free = slot.as_ptr();
     }
 
-    /// Takes the first slot out.
+    /// Takes out the slot that has come back last.
     #[inline]
-    fn pop(&mut self) -> Option<NonNull<u8>> {
-        let slot = NonNull::new(self.first)?;
-        // SAFETY: a slot of this chain.
-        self.first = unsafe { next(slot) };
+    fn pop_free(&mut self) -> Option<NonNull<u8>> {
+        let slot = NonNull::new(self.free)?;
+        // SAFETY: a free slot of this region, which holds a link.
+        self.free = unsafe { next(slot) };
         Some(slot)
-    }
-}
-
-impl Region {
-    fn has_free(&self) -> bool {
-        !self.free.is_empty() || self.fresh_chunk < self.chunks
     }
 
     /// Takes at most this many free slots, and at least one, of which there is one.
     fn take(&mut self, shape: &Shape, most: usize, out: &mut Vec<NonNull<u8>>) {
         let before = out.len();
         while out.len() - before < most {
-            let Some(free) = self.free.pop() else {
+            let Some(free) = self.pop_free() else {
                 break;
             };
             out.push(free);
@@ -378,7 +362,7 @@ impl Pool {
             fresh_chunk: 0,
             fresh: 0,
             used: 0,
-            free: Chain::new(),
+            free: ptr::null_mut(),
         });
         self.partial.push(number);
         number
@@ -455,7 +439,7 @@ impl Pool {
             self.partial.push(number);
         }
         // SAFETY: the caller's promise.
-        unsafe { region.free.push(slot) };
+        unsafe { region.push_free(slot) };
         region.used -= 1;
         self.used -= 1;
         if region.used == 0 {
