@@ -21,13 +21,14 @@ use crate::flight::{Load, Outcome, RevokedBy};
 use crate::listener::RemovalCause;
 use crate::map::Confirmed;
 use crate::node::NodePtr;
-use crate::operations::{Condition, Decision, Tried};
+use crate::operations::{Condition, Decision, Tried, Written};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::time::{self, NEVER};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 
 /// The way from a call, or from its guard, to the cache.
 pub(crate) trait ToCache<K, V>: Clone {
@@ -347,29 +348,42 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             contain(|| new.discard());
             return late;
         };
-        own.replaced = written.cause == Some(RemovalCause::Replaced);
-        own.stored = written.is_stored();
-        let outcome = written.outcome;
-        let deadline = if own.stored { outcome.deadline } else { NEVER };
-        own.left = time::time_left(outcome.now, deadline);
-        let mut shared = Ok(());
-        if written.awaited {
-            let share = || guard.share(Some(engine), own, deadline);
-            shared = catch_unwind(AssertUnwindSafe(share));
-            if guard.is_armed {
-                // A clone has panicked: the next of them leads.
-                guard.end(Some(engine), &Outcome::Nothing, false);
-            }
-        } else {
-            guard.is_armed = false;
-            guard.note_end(engine, false);
-            guard.call_on_end();
-        }
-        engine.after_write(outcome);
-        if let Err(panic) = shared {
+        let told = guard.end_stored(engine, own, &written);
+        engine.after_write(written.outcome);
+        if let Err(panic) = told {
             resume_unwind(panic);
         }
         FillOutcome::Stored
+    }
+
+    /// Ends the run of a load whose value was stored: says so in the leader's own copy, and tells
+    /// the calls that wait, if there are any. An error is the panic of a clone for them.
+    #[inline]
+    fn end_stored(
+        &mut self,
+        engine: &Engine<K, V>,
+        own: &mut Keyless<V>,
+        written: &Written,
+    ) -> thread::Result<()> {
+        let outcome = written.outcome;
+        own.replaced = written.cause == Some(RemovalCause::Replaced);
+        own.stored = written.is_stored();
+        let deadline = if own.stored { outcome.deadline } else { NEVER };
+        own.left = time::time_left(outcome.now, deadline);
+        if !written.awaited {
+            self.is_armed = false;
+            self.note_end(engine, false);
+            self.call_on_end();
+            return Ok(());
+        }
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            self.share(Some(engine), own, deadline);
+        }));
+        if self.is_armed {
+            // A clone has panicked: the next of them leads.
+            self.end(Some(engine), &Outcome::Nothing, false);
+        }
+        told
     }
 
     /// Ends the run; the calls that share values get clones of this one.

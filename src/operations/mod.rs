@@ -25,4 +25,4 @@ mod write;
 
 pub use find::EntryRef;
 pub(crate) use transact::{Change, Decision, Hold, Tried};
-pub(crate) use write::{Condition, NextRefresh, set_refresh};
+pub(crate) use write::{Condition, NextRefresh, Written, set_refresh};
