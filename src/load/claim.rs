@@ -330,10 +330,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     if !waits_already {
                         engine.count(Count::LoadWaits);
                     }
-                    engine.watch_load(&load);
-                    self.follow(&load);
-                    self.wait_for(load, ticket);
-                    self.waits_for_own = false;
+                    self.wait_for_other(engine, load, ticket);
                     return None;
                 }
                 Begun::Leads(load, live, left) => {
@@ -361,6 +358,14 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             self.wait_for_own(guard, want);
         }
         Some(claim)
+    }
+
+    /// The call has joined this load of another call, and waits for it from now on.
+    fn wait_for_other(&mut self, engine: &Engine<K, V>, load: Arc<Load<K, V>>, ticket: Ticket) {
+        engine.watch_load(&load);
+        self.follow(&load);
+        self.wait_for(load, ticket);
+        self.waits_for_own = false;
     }
 
     /// The call, whose turn it was at a load that is no longer current, has a place at this one:

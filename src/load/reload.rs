@@ -6,7 +6,7 @@ use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
 use crate::flight::{Load, Outcome};
-use crate::node::NodePtr;
+use crate::node::{NodePtr, Times};
 use crate::operations::{Decision, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
@@ -74,16 +74,37 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
-        let given = LifetimeSource::Loaded(from);
         let engine = self.enter();
         let mut guard = self;
-        let Some(engine) = engine.as_deref() else {
-            return let_go(guard.fill(&mut old, given));
+        let mut moved = None;
+        if let Some(engine) = engine.as_deref() {
+            engine.forget_failure(guard.load().key());
+            moved = engine.renew(guard.load(), from);
+        }
+        let Some(outcome) = moved else {
+            // The entry is gone, or the cache; or the load was revoked.
+            let_go(guard.fill(&mut old, LifetimeSource::Loaded(from)));
+            return let_go(old);
         };
-        let load = guard.load();
-        engine.forget_failure(load.key());
-        // The time, the deadline that moves, and what the policies want.
-        type Answers = (u64, u64, (u64, u64, Option<NextRefresh>));
+        old.fresh = false;
+        old.stored = true;
+        // The value moves to the calls that share it, from box to box.
+        let shared = Outcome::Value(Arc::from(old), outcome.deadline);
+        guard.end(engine.as_deref(), &shared, false);
+        if let Some(engine) = engine.as_deref() {
+            engine.after_write(outcome);
+        }
+        let_go(shared);
+    }
+}
+
+impl<K: CacheKey, V: CacheValue> Engine<K, V> {
+    /// Moves the deadlines of the live entry whose value this reload has left unchanged, as an
+    /// update would, and seals the load. `None` if the key has no live entry, or the load is no
+    /// longer current.
+    fn renew(&self, load: &Arc<Load<K, V>>, from: FromLoad) -> Option<WriteOutcome> {
+        // The deadline that moves; the times that the entry then has; and when it is stale.
+        type Answers = (u64, Times, Option<NextRefresh>);
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Answers>| {
             // While it is current no write comes, so only expiry or eviction takes the node away.
             if !load.is_current() {
@@ -92,48 +113,37 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             let Some(node) = found else {
                 return Decision::End(None);
             };
-            let now = time::of_write(engine.clock.now());
+            let now = time::of_write(self.clock.now());
             let Some(deadline) = node.deadline_if_live(now) else {
                 return Decision::End(None);
             };
-            let wants = match last {
-                Some((.., wants)) => wants,
-                None => engine.ask_of_unchanged(node, from, now),
+            let (mut times, refresh) = match last {
+                Some((_, times, refresh)) => (times, refresh),
+                None => self.ask_of_unchanged(node, from, now),
             };
-            Decision::Apply((now, deadline, wants))
+            times.written = now;
+            Decision::Apply((deadline, times, refresh))
         };
-        let moved = engine.change(load.hash, load.key(), ask, |answers, place, hold| {
+        self.change(load.hash, load.key(), ask, |answers, place, hold| {
             if !load.is_current() {
                 return Tried::Done(None);
             }
             let Some(node) = place.node() else {
                 return Tried::Done(None);
             };
-            let (now, deadline, (own, wanted, refresh)) = answers;
+            let (deadline, times, refresh) = answers;
             // Before the deadline, as a reader expects.
             let former = node.written();
-            node.set_written(now);
-            if !hold.shard.set_deadlines(node, deadline, own, wanted) {
+            node.set_written(times.written);
+            if !(hold.shard).set_deadlines(node, deadline, times.own, times.deadline) {
                 node.set_written(former);
                 return Tried::Again(answers);
             }
             set_refresh(node, refresh);
             hold.shard.change_loads(|loads| loads.seal(load));
-            let outcome = WriteOutcome::of_change(&hold.shard, wanted, now);
-            Tried::Done(Some((wanted, outcome)))
-        });
-        let Some((deadline, outcome)) = moved else {
-            // The entry is gone, or the load was revoked.
-            let_go(guard.fill(&mut old, given));
-            return let_go(old);
-        };
-        old.fresh = false;
-        old.stored = true;
-        // The value moves to the calls that share it, from box to box.
-        let shared = Outcome::Value(Arc::from(old), deadline);
-        guard.end(Some(engine), &shared, false);
-        engine.after_write(outcome);
-        let_go(shared);
+            let outcome = WriteOutcome::of_change(&hold.shard, times.deadline, times.written);
+            Tried::Done(Some(outcome))
+        })
     }
 }
 

@@ -380,18 +380,19 @@ impl<K: 'static, V: 'static> Engine<K, V> {
         (asked, refresh)
     }
 
-    /// The same about a live entry whose value a reload has left unchanged: they answer as about an
-    /// update. Its own deadline, the wanted one, and when it becomes stale.
+    /// Asks the policies about a live entry whose value a reload has left unchanged: they answer as
+    /// about an update. The times that the entry has from now on, and when it becomes stale.
     pub(crate) fn ask_of_unchanged(
         &self,
         node: NodePtr<K, V>,
         from: FromLoad,
         now: u64,
-    ) -> (u64, u64, Option<NextRefresh>) {
-        let (entry, given) = (|| (node.key(), node.value()), LifetimeSource::Loaded(from));
+    ) -> (Times, Option<NextRefresh>) {
+        let entry = || (node.key(), node.value());
+        let given = LifetimeSource::Loaded(from);
         let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
-        let own = asked.own_or(|| node.own_deadline());
-        (own, self.lifetimes.wanted(own, || now, now), refresh)
+        let times = asked.times(Some(node.own_deadline()), &self.lifetimes);
+        (times, refresh)
     }
 
     /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
