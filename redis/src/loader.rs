@@ -154,7 +154,7 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let is_stale =
-            |cached: &Cached<V>| cached.stale_from.is_some_and(|from| from <= Instant::now());
+            |cached: &Cached<V>| cached.stale_from.is_some_and(|from| from.left().is_zero());
         // Without a connection no key could be claimed.
         self.shared.refresh.is_some()
             && self.is_connected()
@@ -403,7 +403,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     };
                     seen = Some((placeholder.clone(), since));
                     // Else the server may not report.
-                    let is_kept = cached.until.is_none_or(|until| until > Instant::now());
+                    let is_kept = cached.until.is_none_or(|until| !until.left().is_zero());
                     // Then it has ended, or was renewed; or this call has seen it for a whole
                     // life, with a deadline that its process has not given it.
                     let ends = match over {

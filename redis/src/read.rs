@@ -5,7 +5,7 @@
 //! registration revokes the lease: the waiting calls may get an outdated reply, but the near cache
 //! does not keep that reply.
 
-use crate::cached::{Cached, Content};
+use crate::cached::{Cached, Content, Moment};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
@@ -455,7 +455,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         // `None` is too far away to be counted.
         let until = at.checked_add(life);
         let over = until.is_some_and(|until| until <= Instant::now());
-        let stale_from = stale_in.and_then(|time| at.checked_add(time));
+        let stale_from = stale_in.and_then(|time| Moment::of(at.checked_add(time)?));
         let cached = Cached {
             stale_from,
             ..Cached::new(content, stamp, until)
