@@ -142,6 +142,30 @@ fn for_a_thousand(listens: bool, operate: Use) -> u64 {
     (ALLOCATIONS.load(Ordering::Relaxed) - before) * 1_000 / OPERATIONS
 }
 
+/// The table would take 128 MiB. The system provides the pages that are written to.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn a_large_table_without_entries_takes_no_pages() {
+    let _turn = turn();
+    let resident = || {
+        let report = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
+        let line = report.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.expect("the kernel reports it").trim();
+        let kib = kib.strip_suffix("kB").expect("its unit").trim();
+        kib.parse::<u64>().expect("a number")
+    };
+    // A bound as small as this one has one shard.
+    let settings = || Cache::<u64, u64>::builder().max_capacity(100);
+    // Initialized by the first cache of the process.
+    drop(settings().build());
+    let before = resident();
+    let cache = settings().initial_capacity(10 << 20).build();
+    let taken = resident().saturating_sub(before);
+    assert!(taken < 16 << 10, "{taken} KiB");
+    cache.insert(1, 1);
+    assert_eq!(cache.get(&1), Some(1));
+}
+
 #[test]
 fn room_that_the_allocator_refuses_is_an_error_of_try_build_and_leaks_nothing() {
     let _turn = turn();

@@ -113,8 +113,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Cost
     ///
-    /// [`build`](Self::build) allocates 13 to 26 bytes of table for each entry, and writes to all
-    /// of them at once. The memory of the entries themselves is allocated as they are inserted.
+    /// [`build`](Self::build) allocates 13 to 26 bytes of table for each entry. It does not write
+    /// to a large table: most systems provide its pages as entries come. The memory of the entries
+    /// themselves is allocated as they are inserted.
     ///
     /// ```
     /// use wheelhouse::Cache;

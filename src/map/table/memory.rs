@@ -12,6 +12,14 @@ use std::num::NonZero;
 /// Entries for each group, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 
+/// An array of so many groups, or more, is aligned here, not by the allocator. glibc's allocator
+/// maps such a request without alignment as zeroed pages, which exist once they are written to. If
+/// it aligns memory, it has to fill that with zeroes.
+const ALIGNED_HERE: usize = 2048;
+
+/// The alignment of groups.
+const ALIGN: usize = align_of::<Group<(), ()>>();
+
 /// The most groups of an array that an empty table has.
 const MOST_GROUPS: u64 = 1 << 28;
 
@@ -87,27 +95,58 @@ impl<K, V> TableMemory<K, V> {
     ///
     /// Table 4: no pin taken before the memory was unlinked is still held.
     pub(crate) unsafe fn free(self) {
-        // SAFETY: `allocate` or `reserve` allocated it with the same count, so the same layout. No
-        // reader is left (the caller).
-        unsafe { dealloc(self.at.cast(), Self::layout(self.groups())) }
+        let groups = self.groups();
+        let mut begin = self.at.cast::<u8>();
+        if groups >= ALIGNED_HERE {
+            // SAFETY: `place` has written it there.
+            begin = unsafe { begin.cast::<*mut u8>().sub(1).read() };
+        }
+        // SAFETY: `place` allocated it with the same count, so the same layout. No reader is left
+        // (the caller).
+        unsafe { dealloc(begin, Self::layout(groups)) }
     }
 
     fn layout(groups: usize) -> Layout {
-        Layout::array::<Group<K, V>>(groups).expect("an array fits the address space")
+        let aligned = Layout::array::<Group<K, V>>(groups);
+        let layout = match aligned {
+            Ok(aligned) if groups >= ALIGNED_HERE => {
+                let size = aligned.size().saturating_add(ALIGN);
+                Layout::from_size_align(size, align_of::<*mut u8>())
+            }
+            other => other,
+        };
+        layout.expect("an array fits the address space")
+    }
+
+    /// Memory for groups: zeroed, or uninitialised.
+    fn place(groups: usize, zeroed: bool) -> Result<*mut Group<K, V>, Refused> {
+        let begin = node::allocate(Self::layout(groups), zeroed)?.as_ptr();
+        if groups < ALIGNED_HERE {
+            return Ok(begin.cast());
+        }
+        let gap = ALIGN - begin.addr() % ALIGN;
+        // SAFETY: there are `ALIGN` bytes more than the groups take. `gap` of them stand in front:
+        // as many as an address takes, or a multiple of that, since the memory is aligned for one.
+        unsafe {
+            let at = begin.add(gap);
+            // For `free`.
+            at.cast::<*mut u8>().sub(1).write(begin);
+            Ok(at.cast())
+        }
     }
 
     /// Allocates groups whose words hold nothing.
     pub(super) fn allocate(groups: usize) -> Result<*mut Group<K, V>, Refused> {
-        let at = node::allocate(Self::layout(groups), true)?;
+        let at = Self::place(groups, true)?;
         // SAFETY: as many zeroed words as there is room for, owned by this call.
-        unsafe { crate::sync::zero_words(at.cast::<AtomicU64>().as_ptr(), groups * WORDS) };
-        Ok(at.cast().as_ptr())
+        unsafe { crate::sync::zero_words(at.cast(), groups * WORDS) };
+        Ok(at)
     }
 
     /// Allocates groups that the caller [clears](Self::clear) before it uses them: under a shard's
     /// lock there is no time to write to all of them.
     pub(super) fn reserve(groups: usize) -> Result<*mut Group<K, V>, Refused> {
-        node::allocate(Self::layout(groups), false).map(|at| at.cast().as_ptr())
+        Self::place(groups, false)
     }
 
     /// Makes all words of a group hold nothing.
@@ -120,6 +159,36 @@ impl<K, V> TableMemory<K, V> {
         unsafe {
             at.write_bytes(0, 1);
             crate::sync::zero_words(at.cast::<AtomicU64>(), WORDS);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(wheelhouse_loom, wheelhouse_shuttle))))]
+mod tests {
+    use super::*;
+
+    type Memory = TableMemory<u8, u8>;
+
+    #[test]
+    fn arrays_of_any_size_are_aligned_and_empty() {
+        for groups in [1, ALIGNED_HERE - 1, ALIGNED_HERE, 2 * ALIGNED_HERE] {
+            let array = Memory::allocate(groups).expect("memory for an array");
+            let reserved = Memory::reserve(groups).expect("memory for an array");
+            for at in [array, reserved] {
+                assert_eq!(at.addr() % ALIGN, 0, "{groups} groups");
+            }
+            for number in 0..groups {
+                // SAFETY: both have so many groups, which this test owns.
+                let group = unsafe {
+                    Memory::clear(reserved.add(number));
+                    &*array.add(number)
+                };
+                assert_eq!(group.free_words().count(), WORDS);
+            }
+            for at in [array, reserved] {
+                // SAFETY: as above; no reader is left.
+                unsafe { Memory::new(at, groups).free() };
+            }
         }
     }
 }
