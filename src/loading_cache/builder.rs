@@ -197,8 +197,9 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// [`refresh`](LoadingCache::refresh) waits until a thread is free. A read that finds all
     /// threads busy may leave its entry stale for a later read.
     ///
-    /// While a loader waits for another load of a cache, its thread does not count: another thread
-    /// may start. So loaders may wait for loads, and for refreshes, of each other.
+    /// While a loader waits for another load of a cache, or for a listener, its thread does not
+    /// count: another thread may start. So loaders may wait for loads, and for refreshes, of each
+    /// other.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -125,7 +125,8 @@ pub(crate) fn fault(others: usize, hash: u64) -> String {
     )
 }
 
-/// The wait of the calling thread, as long as it lasts.
+/// The wait of the calling thread, as long as it lasts. Meanwhile the thread has given up its place
+/// (`place`).
 pub(crate) struct NotedWait {
     /// The thread's number, or 0.
     me: u64,
@@ -226,7 +227,9 @@ pub(crate) fn is_noted() -> bool {
 }
 
 impl Drop for NotedWait {
+    /// The calling thread holds no lock.
     fn drop(&mut self) {
         self.end();
+        place::take_again();
     }
 }

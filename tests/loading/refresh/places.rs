@@ -115,6 +115,17 @@ fn loaders_whose_wait_has_timed_out_count() {
     });
 }
 
+/// So does one that has waited for a listener.
+#[test]
+fn loaders_that_have_waited_for_a_listener_count() {
+    let told: Cache<u32, u32> = Cache::builder().removal_listener(|_, _, _| {}).build();
+    hang_after(move |_, key| {
+        told.insert(key, key);
+        told.invalidate(&key);
+        told.run_pending_tasks();
+    });
+}
+
 struct Panics;
 
 impl Wake for Panics {
