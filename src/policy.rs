@@ -144,7 +144,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().time_to_live(), Some(minute));
     /// ```
     pub fn time_to_live(&self) -> Option<Duration> {
-        self.cache.engine().lifetimes.limits.time_to_live
+        self.cache.engine().lifetimes.time_to_live
     }
 
     /// Returns the cache-wide limit on the time since the last use.
@@ -158,7 +158,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// assert_eq!(cache.policy().time_to_idle(), Some(minute));
     /// ```
     pub fn time_to_idle(&self) -> Option<Duration> {
-        self.cache.engine().lifetimes.limits.time_to_idle
+        self.cache.engine().lifetimes.time_to_idle
     }
 
     /// Returns the width of the finest bucket of the timer wheel: the builder's setting rounded up

@@ -127,7 +127,7 @@ where
                 "expiry_resolution is {width:?}, but must be between {finest:?} and {widest:?}"
             ));
         }
-        if settings.limits.load_timeout == Some(Duration::ZERO) {
+        if settings.load_timeout == Some(Duration::ZERO) {
             return Err("load_timeout is 0ns, but must be more than zero".into());
         }
         if settings.max_capacity.is_none() {

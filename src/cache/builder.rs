@@ -1,6 +1,6 @@
 //! The settings of a cache, and the methods that set them.
 
-use crate::engine::{Limits, Settings};
+use crate::engine::Settings;
 use crate::eviction::EvictionPolicy;
 use crate::expiry::Expiry;
 use crate::hash::RandomState;
@@ -74,7 +74,9 @@ impl<K, V> Default for CacheBuilder<K, V, RandomState> {
                 eviction_seed: None,
                 parts: None,
                 policy: None,
-                limits: Limits::default(),
+                time_to_live: None,
+                time_to_idle: None,
+                load_timeout: None,
                 resolution: DEFAULT_RESOLUTION,
                 ticker: None,
                 scheduler: None,
@@ -370,7 +372,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn time_to_live(mut self, lifetime: Duration) -> Self {
-        self.settings.limits.time_to_live = Some(lifetime);
+        self.settings.time_to_live = Some(lifetime);
         self
     }
 
@@ -408,7 +410,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// assert_eq!(cache.get("k"), None);
     /// ```
     pub fn time_to_idle(mut self, lifetime: Duration) -> Self {
-        self.settings.limits.time_to_idle = Some(lifetime);
+        self.settings.time_to_idle = Some(lifetime);
         self
     }
 
@@ -441,7 +443,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// # drop(stuck);
     /// ```
     pub fn load_timeout(mut self, time: Duration) -> Self {
-        self.settings.limits.load_timeout = Some(time);
+        self.settings.load_timeout = Some(time);
         self
     }
 
@@ -644,9 +646,9 @@ impl<K, V, S> fmt::Debug for CacheBuilder<K, V, S> {
             .field("eviction_policy", &settings.eviction_policy)
             .field("eviction_seed", &settings.eviction_seed)
             .field("expire_after", &settings.policy.is_some())
-            .field("time_to_live", &settings.limits.time_to_live)
-            .field("time_to_idle", &settings.limits.time_to_idle)
-            .field("load_timeout", &settings.limits.load_timeout)
+            .field("time_to_live", &settings.time_to_live)
+            .field("time_to_idle", &settings.time_to_idle)
+            .field("load_timeout", &settings.load_timeout)
             .field("expiry_resolution", &settings.resolution)
             .field("scheduler", &settings.scheduler)
             .field("removal_listener", &settings.listener.is_some())

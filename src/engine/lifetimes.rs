@@ -11,20 +11,13 @@ use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::time::{self, Clock, NEVER};
 use std::time::{Duration, Instant};
 
-/// The cache-wide limits.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Limits {
-    pub(crate) time_to_live: Option<Duration>,
-    pub(crate) time_to_idle: Option<Duration>,
-    /// How old a load may become before another one may replace it.
-    pub(crate) load_timeout: Option<Duration>,
-}
-
-impl Limits {
-    /// Whether the own deadline of an entry must be kept apart from the wanted one.
-    pub(super) fn need_own_column(&self, has_policy: bool) -> bool {
-        self.time_to_idle.is_some() || (self.time_to_live.is_some() && has_policy)
-    }
+/// Whether the own deadline of an entry must be kept apart from the wanted one.
+pub(super) fn needs_own_column(
+    time_to_live: Option<Duration>,
+    time_to_idle: Option<Duration>,
+    has_policy: bool,
+) -> bool {
+    time_to_idle.is_some() || (time_to_live.is_some() && has_policy)
 }
 
 /// Where the lifetime of a new value comes from.
@@ -88,7 +81,9 @@ pub(crate) const FIRST_READ: u8 = 2;
 /// The policy and the limits of a cache, and what follows from them, worked out once.
 pub(crate) struct Lifetimes<K, V> {
     pub(crate) policy: Option<Box<dyn ErasedExpiry<K, V>>>,
-    pub(crate) limits: Limits,
+    /// The limits of the cache.
+    pub(crate) time_to_live: Option<Duration>,
+    pub(crate) time_to_idle: Option<Duration>,
     /// The operations about which the policy is asked; none without a policy.
     pub(crate) policy_asks: Asks,
     /// The policy answers an update as it answers a new entry, so a write need not find out whether
@@ -113,27 +108,32 @@ pub(crate) struct Lifetimes<K, V> {
 }
 
 impl<K, V> Lifetimes<K, V> {
-    pub(crate) fn new(policy: Option<Box<dyn ErasedExpiry<K, V>>>, limits: Limits) -> Self {
+    pub(crate) fn new(
+        policy: Option<Box<dyn ErasedExpiry<K, V>>>,
+        time_to_live: Option<Duration>,
+        time_to_idle: Option<Duration>,
+    ) -> Self {
         let policy_asks = policy
             .as_ref()
             .map_or(Asks::ONLY_NEW, |policy| policy.asks());
         Self {
             policy_asks,
             updates_as_new: policy_asks.updates && !policy_asks.times,
-            limited: limits.time_to_live.is_some() || limits.time_to_idle.is_some(),
-            reads_extend: policy_asks.reads || limits.time_to_idle.is_some(),
-            has_own_column: limits.need_own_column(policy.is_some()),
+            limited: time_to_live.is_some() || time_to_idle.is_some(),
+            reads_extend: policy_asks.reads || time_to_idle.is_some(),
+            has_own_column: needs_own_column(time_to_live, time_to_idle, policy.is_some()),
             asks_reads: AtomicU8::new(if policy_asks.reads {
                 FIRST_READ
             } else {
                 NO_READ
             }),
-            idle_room: limits.time_to_idle.map_or(0, |idle| {
+            idle_room: time_to_idle.map_or(0, |idle| {
                 time::deadline_after(0, idle).saturating_sub(time::GRAIN)
             }),
             has_own_deadlines: AtomicBool::new(policy.is_some()),
             policy,
-            limits,
+            time_to_live,
+            time_to_idle,
         }
     }
 
@@ -154,7 +154,7 @@ impl<K, V> Lifetimes<K, V> {
     /// it is short.
     pub(super) fn reads_exactly(&self) -> bool {
         let told = self.policy_asks.times && self.reads_ask();
-        let idle = self.limits.time_to_idle;
+        let idle = self.time_to_idle;
         told || idle.is_some_and(|idle| idle < time::COARSE_FROM)
     }
 
@@ -173,7 +173,7 @@ impl<K, V> Lifetimes<K, V> {
             return own;
         }
         let hard = self.within_time_to_live(own, written, now);
-        match self.limits.time_to_idle {
+        match self.time_to_idle {
             Some(idle) => time::earlier(hard, time::deadline_after(now, idle), now),
             None => hard,
         }
@@ -181,7 +181,7 @@ impl<K, V> Lifetimes<K, V> {
 
     /// The earlier one of an own deadline and what the time to live gives.
     fn within_time_to_live(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
-        match self.limits.time_to_live.map(|live| (live, written())) {
+        match self.time_to_live.map(|live| (live, written())) {
             Some((live, written)) if written != NEVER => {
                 time::earlier(own, time::deadline_after(written, live), now)
             }
@@ -209,7 +209,7 @@ impl<K, V> Lifetimes<K, V> {
 
     /// The deadline of a node without the idle limit, `wanted` being the one with it.
     pub(crate) fn deadline_without_idle(&self, node: NodePtr<K, V>, wanted: u64, now: u64) -> u64 {
-        if self.limits.time_to_idle.is_none() {
+        if self.time_to_idle.is_none() {
             return wanted;
         }
         self.within_time_to_live(self.own_deadline(node), || node.written(), now)
@@ -387,7 +387,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         }
         let answer = match (given, &self.policy) {
             (LifetimeSource::Update, None)
-                if self.limits.time_to_live.is_none()
+                if self.time_to_live.is_none()
                     && found.is_some_and(|old| old.deadline_if_live(now).is_some()) =>
             {
                 Answer::Unasked

@@ -108,7 +108,8 @@ use crate::time::{Clock, NEVER, Ticker};
 use crate::wheel::{LEVELS, Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
-pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes, Limits};
+use lifetimes::needs_own_column;
+pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
 use pass::Plan;
 use std::sync::Arc;
@@ -225,7 +226,10 @@ pub(crate) struct Settings<K, V> {
     /// How many parts; else the cache chooses.
     pub(crate) parts: Option<usize>,
     pub(crate) policy: Option<Box<dyn ErasedExpiry<K, V>>>,
-    pub(crate) limits: Limits,
+    pub(crate) time_to_live: Option<Duration>,
+    pub(crate) time_to_idle: Option<Duration>,
+    /// How old a load may become before another one may replace it.
+    pub(crate) load_timeout: Option<Duration>,
     pub(crate) resolution: Duration,
     pub(crate) ticker: Option<Box<dyn Ticker>>,
     pub(crate) scheduler: Option<Scheduler>,
@@ -243,7 +247,7 @@ impl<K, V> Settings<K, V> {
     pub(crate) fn columns(&self) -> Columns {
         Columns {
             queue: self.max_capacity.is_some(),
-            own: self.limits.need_own_column(self.policy.is_some()),
+            own: needs_own_column(self.time_to_live, self.time_to_idle, self.policy.is_some()),
             weight: self.weigher.is_some(),
             refresh: self.refresh.is_some(),
         }
@@ -299,7 +303,11 @@ impl<K, V> Engine<K, V> {
             Some(ticker) => Clock::custom(ticker),
             None => Clock::process(),
         };
-        let lifetimes = Lifetimes::new(settings.policy, settings.limits);
+        let lifetimes = Lifetimes::new(
+            settings.policy,
+            settings.time_to_live,
+            settings.time_to_idle,
+        );
         let bound = settings.max_capacity;
         let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let reads = match bound {
@@ -319,7 +327,7 @@ impl<K, V> Engine<K, V> {
             weigher: settings.weigher,
             refresh: settings.refresh,
             forget_failure: settings.forget_failure,
-            timeouts: (lifetimes.limits.load_timeout).map(|_| Timeouts::new()),
+            timeouts: settings.load_timeout.map(Timeouts::new),
             lifetimes,
             counters: match settings.record_stats {
                 true => Some(Box::new(Counters::new())),

@@ -5,6 +5,7 @@ use crate::sync::{Mutex, Ordering};
 use crate::time::{self, NEVER};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// By the moment, as its distance from cache time 0, which a clock that runs backwards may pass
 /// (time 1); and by the load's address. Weak: a load that has ended may stand here until its
@@ -13,6 +14,8 @@ type ByMoment<K, V> = BTreeMap<(i64, usize), Weak<Load<K, V>>>;
 
 /// Of one cache with a `load_timeout`.
 pub(crate) struct Timeouts<K, V> {
+    /// How old a load may become before another one may replace it.
+    pub(crate) most: Duration,
     loads: Mutex<ByMoment<K, V>>,
 }
 
@@ -22,8 +25,9 @@ fn place<K, V>(load: &Arc<Load<K, V>>, due: u64) -> (i64, usize) {
 }
 
 impl<K, V> Timeouts<K, V> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(most: Duration) -> Self {
         Self {
+            most,
             loads: Mutex::new(BTreeMap::new()),
         }
     }

@@ -595,8 +595,8 @@ where
     /// The load is a reload over this live entry: notes when the right to reload can be taken
     /// again.
     fn begin_reload(&self, now: u64, live: NodePtr<K, V>, load: &Load<K, V>) {
-        let most = match self.engine.lifetimes.limits.load_timeout {
-            Some(most) => most,
+        let most = match &self.engine.timeouts {
+            Some(timeouts) => timeouts.most,
             None => Duration::from_nanos(MAX_LIFETIME_NANOS),
         };
         let until = time::deadline_after(now, most);

@@ -86,8 +86,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
 impl<K, V> Engine<K, V> {
     /// Cache time, where loads need it: for a time-out, reloads, or statistics.
     pub(super) fn load_clock(&self) -> u64 {
-        let timed = self.lifetimes.limits.load_timeout.is_some();
-        if timed || self.refresh.is_some() || self.counters.is_some() {
+        if self.timeouts.is_some() || self.refresh.is_some() || self.counters.is_some() {
             self.clock.now()
         } else {
             0
@@ -96,7 +95,7 @@ impl<K, V> Engine<K, V> {
 
     /// How long it is until a load is overdue: zero if it is, `None` if it never will be.
     pub(super) fn time_to_overdue(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
-        let most = self.lifetimes.limits.load_timeout?;
+        let most = self.timeouts.as_ref()?.most;
         time::time_left(now, time::deadline_after(load.began(), most))
     }
 

@@ -50,7 +50,7 @@ impl<K, V> Engine<K, V> {
             }
         }
         if answer.is_none() {
-            let stays = match lifetimes.limits.time_to_idle {
+            let stays = match lifetimes.time_to_idle {
                 None => true,
                 Some(_) => {
                     self.clock.is_coarse()

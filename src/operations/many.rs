@@ -60,7 +60,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     ) where
         Q: Equivalent<K> + ?Sized,
     {
-        if self.lifetimes.reads_ask() || self.lifetimes.limits.time_to_idle.is_some() {
+        if self.lifetimes.reads_ask() || self.lifetimes.time_to_idle.is_some() {
             for &(hash, key) in asked {
                 answers.push(self.find_alone(hash, key, serve));
             }

@@ -432,8 +432,7 @@ impl<K: 'static, V: 'static> Engine<K, V> {
             (LifetimeSource::Loaded(load), _) => load.lifetime.flatten(),
             // The value keeps its deadline, and so the lifetime from which that deadline came.
             (LifetimeSource::Update, Some(node))
-                if self.lifetimes.limits.time_to_live.is_none()
-                    && !time::is_due(now, node.deadline()) =>
+                if self.lifetimes.time_to_live.is_none() && !time::is_due(now, node.deadline()) =>
             {
                 self.lifetimes.lifetime_of_unchanged(node)
             }
@@ -455,7 +454,7 @@ impl<K, V> Lifetimes<K, V> {
         }
         let given = node.refresh().and_then(RefreshMoment::lifetime);
         let (own, written) = (node.own_deadline(), node.written());
-        let lasts = self.limits.time_to_live.is_none() && own != NEVER && written != NEVER;
+        let lasts = self.time_to_live.is_none() && own != NEVER && written != NEVER;
         given.or_else(|| lasts.then(|| time::time_left(written, own))?)
     }
 }

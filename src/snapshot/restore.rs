@@ -165,12 +165,11 @@ impl<K, V> SavedEntry<K, V> {
         downtime: Duration,
         now: u64,
     ) -> Option<Times> {
-        let limits = &lifetimes.limits;
-        let idle = match (limits.time_to_idle, self.idle_left) {
+        let idle = match (lifetimes.time_to_idle, self.idle_left) {
             (Some(limit), Some(left)) => Some(left.min(limit)),
             _ => None,
         };
-        let live = (limits.time_to_live).map(|live| live.saturating_sub(self.age));
+        let live = (lifetimes.time_to_live).map(|live| live.saturating_sub(self.age));
         for left in [self.time_left, idle, live] {
             match left {
                 Some(left) if left <= downtime => return None,

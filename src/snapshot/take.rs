@@ -135,14 +135,14 @@ fn saved<K: Clone, V: Clone>(
     node: NodePtr<K, V>,
     now: u64,
 ) -> SavedEntry<K, V> {
-    let limits = &engine.lifetimes.limits;
+    let lifetimes = &engine.lifetimes;
     let wanted = entry.deadline;
     let hard = engine.lifetimes.deadline_without_idle(node, wanted, now);
     SavedEntry {
         key: entry.key().clone(),
         value: entry.value().clone(),
         time_left: time::time_left(now, hard),
-        idle_left: match limits.time_to_idle {
+        idle_left: match lifetimes.time_to_idle {
             Some(_) => time::time_left(now, wanted),
             None => None,
         },

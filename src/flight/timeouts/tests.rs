@@ -1,11 +1,12 @@
 use super::*;
+use std::time::Duration;
 
 #[test]
 fn loads_come_in_the_order_of_their_moments() {
     // From the first one on, or from a moment before cache time 0: a clock may run backwards.
     for start in [0, 15_u64.wrapping_neg()] {
         let at = |moment: u64| start.wrapping_add(moment);
-        let timeouts = Timeouts::<u8, ()>::new();
+        let timeouts = Timeouts::<u8, ()>::new(Duration::from_secs(1));
         let loads = [30, 10, 20, 10].map(|due| {
             let load = Arc::new(Load::new(1, 1, 0, 0));
             timeouts.list(&load, at(due));
