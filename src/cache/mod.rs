@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 /// | [`insert`](Self::insert), a compute of [`entry`](Self::entry) that stores a value without a lifetime | [create] | [update] with the new value | the listener gets the old value as `Expired`; then create |
 /// | [`get_with`](Self::get_with), [`entry`](Self::entry) with `or_insert…`, [`get_all_with`](Self::get_all_with), [`lease`](Self::lease) | create, when the load stores its value | [read] | the listener gets the old value as `Expired`; create, when the load stores its value |
 /// | the same for a value with a lifetime of its own, such as [`fill_with_ttl`](crate::Lease::fill_with_ttl) | the given lifetime | read | the listener gets the old value as `Expired`; the given lifetime |
-/// | [`insert_with_ttl`](Self::insert_with_ttl), [`insert_until`](Self::insert_until), `Op::PutWithTtl`, `Op::PutUntil` | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
+/// | [`insert_with_ttl`](Self::insert_with_ttl), [`insert_until`](Self::insert_until), [`Op::PutWithTtl`](crate::compute::Op), [`Op::PutUntil`](crate::compute::Op) | the given lifetime | the given lifetime | the listener gets the old value as `Expired`; the given lifetime |
 /// | [`replace_if`](Self::replace_if) | nothing is stored | update, if the old value matches | nothing is stored |
 /// | a reload of a [`LoadingCache`](crate::LoadingCache) | create, if the entry was evicted meanwhile | update | create |
 /// | [`get`](Self::get), [`get_many`](Self::get_many), [`get_ref`](Self::get_ref) | – | [read] | not asked: a miss |

@@ -513,7 +513,8 @@ impl<'a, K, V> EntryRef<'a, K, V> {
 
     /// Whether the entry's moment of refresh has come: a read of the
     /// [`LoadingCache`](crate::LoadingCache) would start a reload, or one is under way. After a
-    /// reload that has failed it is false until the next try.
+    /// reload that has failed it is false until the next try, though the value is no newer. A
+    /// program that tells its callers how old a value is keeps the instant in the value.
     ///
     /// # Cost
     ///
