@@ -663,7 +663,7 @@ where
     /// A near cache that has no connection yet.
     fn supervisor(mut self) -> Result<Supervisor<K, V, S>, NearError> {
         self.fill_prefixes();
-        self.settings.validate()?;
+        self.settings.check().map_err(NearError::Config)?;
         let local = match self.expiry {
             Some(users) => self.local.expire_after(EntryDeadline { users }),
             // Only a policy of the user reacts to reads.

@@ -1,7 +1,6 @@
 //! The settings of a near cache.
 
 use crate::credentials::Provider;
-use crate::error::NearError;
 use crate::key::KeySpace;
 use std::time::{Duration, Instant};
 use wheelhouse::{Expiry, expiry};
@@ -151,8 +150,9 @@ impl LoadLock {
     }
 
     /// Sets how long a call waits for the load of another process, before it fails with
-    /// [`NearError::LoadTimedOut`]. A call that waits for less than the life of a placeholder ends
-    /// none whose process has gone and to which a client has given a longer life.
+    /// [`LoadTimedOut`](crate::NearError::LoadTimedOut). A call that waits for less than the life
+    /// of a placeholder ends none whose process has gone and to which a client has given a longer
+    /// life.
     ///
     /// ```
     /// use std::time::Duration;
@@ -170,11 +170,6 @@ impl LoadLock {
     /// How long a placeholder lives if nothing renews it; `None`: no placeholder is written.
     pub(crate) fn life(&self) -> Option<Duration> {
         self.life.map(|life| life.max(SHORTEST_LIFE))
-    }
-
-    /// The placeholder in these bytes of a key, of whatever process, and the value that it carries.
-    pub(crate) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
-        crate::placeholder::split(bytes, &self.mark)
     }
 }
 
@@ -229,11 +224,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn validate(&self) -> Result<(), NearError> {
-        self.check().map_err(NearError::Config)
-    }
-
-    fn check(&self) -> Result<(), String> {
+    /// What is wrong with them, if anything is.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let above_zero = [
             ("local_ttl", self.local_ttl),
             ("connect_timeout", self.connect_timeout),
@@ -308,7 +300,7 @@ mod tests {
     fn fault(change: impl FnOnce(&mut Settings)) -> String {
         let mut settings = Settings::default();
         change(&mut settings);
-        settings.validate().unwrap_err().to_string()
+        settings.check().unwrap_err()
     }
 
     fn broadcast(prefixes: &[&str]) -> Tracking {
@@ -319,7 +311,7 @@ mod tests {
 
     #[test]
     fn faults_name_the_setting_and_what_is_allowed() {
-        assert!(Settings::default().validate().is_ok());
+        assert!(Settings::default().check().is_ok());
         assert_eq!(
             fault(|s| s.heartbeat = Duration::ZERO),
             "heartbeat is 0ns, but must be above zero"

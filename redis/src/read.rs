@@ -9,6 +9,7 @@ use crate::cached::{Cached, Content, Moment};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
+use crate::placeholder;
 use crate::request::{Reply, RequestError, Whole};
 use crate::shared::Shared;
 use crate::suspects::Way;
@@ -436,7 +437,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             None => (Content::Absent, self.settings.absent_ttl),
         };
         // What has no deadline is never stale, nor what is loaded anew already.
-        let is_placeholder = |bytes: &Vec<u8>| self.settings.load_lock.split(bytes).is_some();
+        let is_placeholder =
+            |bytes: &Vec<u8>| placeholder::split(bytes, &self.settings.load_lock.mark).is_some();
         let stale_in = match (&content, &self.refresh, reply.life) {
             (Content::Value(value), Some(policy), lifetime @ Some(_))
                 if !reply.value.as_ref().is_some_and(is_placeholder) =>
@@ -482,7 +484,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         bytes: &[u8],
         over: Option<Instant>,
     ) -> Result<Content<V>, NearError> {
-        let value = match self.settings.load_lock.split(bytes) {
+        let value = match placeholder::split(bytes, &self.settings.load_lock.mark) {
             None => bytes,
             Some((placeholder, b"")) => {
                 return Ok(Content::Loading(Box::new((placeholder.into(), over))));

@@ -10,6 +10,7 @@ use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
+use crate::placeholder;
 use crate::request::{Bytes, Okay, RequestError, Returned, Whole, no_node, typed};
 use crate::shared::{Lazily, Shared};
 use crate::suspects::{LARGE, Way};
@@ -257,7 +258,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The bytes of a value, which no placeholder has.
     pub(crate) fn encode_value(&self, value: &V) -> Result<Vec<u8>, NearError> {
         let encoded = match self.codec.encode(value) {
-            Ok(bytes) if self.settings.load_lock.split(&bytes).is_some() => {
+            Ok(bytes) if placeholder::split(&bytes, &self.settings.load_lock.mark).is_some() => {
                 Err("its bytes begin with the mark of `load_lock`, which no value may".into())
             }
             encoded => encoded,
