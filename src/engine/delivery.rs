@@ -22,8 +22,7 @@
 //! | [`Delivery::Background`] | a thread of the crew | a thread of the crew | none |
 //! | [`Delivery::Caller`] | that call, before it returns | the call whose pass removes it, else a thread of the crew | each one that removes |
 //!
-//! `run_pending_tasks` and the drop of the last handle wait in both modes. A read that expires an
-//! entry delivers, too, and waits for no thread.
+//! `run_pending_tasks` and the drop of the last handle wait in both modes.
 //!
 //! # Invariants
 //!
@@ -45,7 +44,7 @@
 //! notification may be lost and no caller may wait for a slow listener: a listener that never
 //! returns keeps every removed value in memory.
 
-use super::{Engine, Part, State};
+use super::Engine;
 use crate::contain::contain;
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::node::NodePtr;
@@ -109,8 +108,6 @@ struct DeliveryState<K, V> {
     queue: VecDeque<Chunk<K, V>>,
     /// Emptied chunks, to be filled again.
     spare: Vec<Chunk<K, V>>,
-    /// What was delivered, but could not be taken back. The next delivery tries again.
-    left: Vec<Notification<K, V>>,
     /// The thread that delivers.
     deliverer: Option<u64>,
     posted: u64,
@@ -121,7 +118,7 @@ struct DeliveryState<K, V> {
     waiters: usize,
 }
 
-/// The callback that takes delivered nodes back; it may leave some.
+/// The callback that takes delivered nodes back.
 pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
 
 impl<K, V> DeliveryState<K, V> {
@@ -171,7 +168,6 @@ impl<K, V> Notifier<K, V> {
             state: Mutex::new(DeliveryState {
                 queue: VecDeque::new(),
                 spare: Vec::new(),
-                left: Vec::new(),
                 deliverer: None,
                 posted: 0,
                 delivered: 0,
@@ -218,13 +214,6 @@ impl<K, V> Notifier<K, V> {
             return;
         }
         state.deliverer = Some(thread_number());
-        if !state.left.is_empty() {
-            let mut left = std::mem::take(&mut state.left);
-            drop(state);
-            done(&mut left);
-            state = self.state.lock();
-            state.left = left;
-        }
         while state.delivered < most {
             let Some(mut taken) = state.queue.pop_front() else {
                 break;
@@ -251,7 +240,6 @@ impl<K, V> Notifier<K, V> {
             done(&mut taken);
             state = self.state.lock();
             state.delivered += called as u64;
-            state.left.append(&mut taken);
             state.keep(taken);
         }
         state.deliverer = None;
@@ -386,31 +374,16 @@ impl<K, V> Engine<K, V> {
 
     /// Takes delivered nodes back, to be freed.
     fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
-        self.retire_told(told, |part| Some(part.state.lock()));
-    }
-
-    /// Retires the delivered nodes of the parts that `lock` locks.
-    fn retire_told<'a>(
-        &'a self,
-        told: &mut Vec<Notification<K, V>>,
-        lock: impl Fn(&'a Part<K, V>) -> Option<MutexGuard<'a, State<K, V>>>,
-    ) {
         let part_of = |node: NodePtr<K, V>| self.number_of_part(node.shard());
-        let mut left = Vec::new();
         let mut waiting = told.drain(..).peekable();
         while let Some(&(first, _)) = waiting.peek() {
             let number = part_of(first);
-            let mut state = lock(&self.parts[number]);
+            let mut state = self.parts[number].state.lock();
             // Those of other parts wait until this lock is released.
-            while let Some((node, cause)) = waiting.next_if(|&(node, _)| part_of(node) == number) {
-                match &mut state {
-                    Some(state) => state.freeing.retire(node.shard(), node),
-                    None => left.push((node, cause)),
-                }
+            while let Some((node, _)) = waiting.next_if(|&(node, _)| part_of(node) == number) {
+                state.freeing.retire(node.shard(), node);
             }
         }
-        drop(waiting);
-        told.append(&mut left);
     }
 }
 
@@ -470,17 +443,6 @@ impl<K, V> Engine<K, V> {
             // Posted by other threads meanwhile: this call does not wait for them.
             self.offer_delivery();
         }
-    }
-
-    /// Delivers what waits now, as a read does: it waits for no other thread. If one delivers, that
-    /// thread tells the rest; if one works at a part, the next delivery takes that part's nodes
-    /// back.
-    pub(super) fn deliver_by_read(&self) {
-        let most = self.notifier.posted() + EXTRA_DELIVERIES;
-        self.notifier.deliver(most, &mut |told| {
-            self.retire_told(told, |part| part.state.try_lock());
-        });
-        self.offer_delivery();
     }
 
     /// Between the passes of a run: offers a delivery, delivers, or waits for the thread that does.

@@ -338,12 +338,13 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// After a run: whether emptied chunks are to be let go. Nothing was retired since the run
-    /// before, so the cache may need none for long.
-    pub(super) fn releases_emptied(&mut self) -> bool {
+    /// before, and all that was is `freed`: so the cache may need no chunks for long.
+    pub(super) fn releases_emptied(&mut self, freed: usize) -> bool {
         if self.retired_at_release == self.retired {
             return false;
         }
-        let is_idle = self.retired_by_run == self.retired && self.is_empty();
+        let is_idle =
+            self.retired_by_run == self.retired && self.is_empty() && freed == self.taken;
         self.retired_by_run = self.retired;
         if is_idle {
             self.retired_at_release = self.retired;

@@ -365,13 +365,13 @@ impl<K, V> Pass<'_, K, V> {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
+        if self.state.freeing.wants_spare() {
+            locked.give_emptied(&mut self.state.freeing.spare_chunks);
+        }
         if !locked.has_work() {
             return;
         }
         locked.swap_batch(&mut self.state.batch, &mut self.state.of_tables);
-        if self.state.freeing.wants_spare() {
-            locked.give_emptied(&mut self.state.freeing.spare_chunks);
-        }
         drop(locked);
         for memory in self.state.of_tables.drain(..) {
             self.state.freeing.retire_table(shard, memory);

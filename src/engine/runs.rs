@@ -218,7 +218,7 @@ impl<K, V> Engine<K, V> {
             if let Some(retries) = state.freeing.retry(is_resizing) {
                 least_retries = Some(least_retries.map_or(retries, |least| least.min(retries)));
             }
-            if state.freeing.releases_emptied() {
+            if state.freeing.releases_emptied(part.freed()) {
                 drop(state);
                 self.release_emptied(part);
             }

@@ -36,7 +36,7 @@
 //! a count of the events of all shards.
 //!
 //! A read waits for no pass. If reads move deadlines to earlier ones while a pass is held up, their
-//! events go beyond the limit: by one for each entry at most, since one event tells of all moves
+//! events go beyond the limit: by one for each node at most, since one event tells of all moves
 //! until it is taken. They add no weight and retire nothing.
 //!
 //! [`Waking`]: super::waking::Waking
@@ -62,7 +62,7 @@ pub(super) const BOUNDED_CALLER_BUDGET: usize = 32;
 pub(super) const BATCH_SOFT_LIMIT: usize = 48;
 
 /// The soft limits of all shards add up to at most 1/16 of the bound. Batches are mostly far from
-/// full, so what waits in them is less than 2 percent of the bound.
+/// full: what waits in them is about 3 percent of the bound.
 pub(super) const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
 /// At most this many events of writers wait in a shard's batch, whatever the bound.
@@ -431,18 +431,11 @@ impl<K, V> Engine<K, V> {
         applied: usize,
         stood_for_run: bool,
     ) {
-        let deliver = || {
-            if plan.waits {
-                self.deliver_here();
-            } else {
-                self.deliver_by_read();
-            }
-        };
         let tells = self.tells_callers();
         if tells {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
-            deliver();
+            self.deliver_here();
             if plan.waits {
                 state = part.state.lock();
             } else if let Some(free) = part.state.try_lock() {
@@ -459,10 +452,11 @@ impl<K, V> Engine<K, V> {
         if plan.waits {
             self.await_reclaim(part, retired);
         }
-        let offers = !tells && (stood_for_run || self.waking.scheduler.is_none());
+        let requests_nothing = !plan.waits || self.waking.scheduler.is_none();
+        let offers = !tells && (stood_for_run || requests_nothing);
         if offers && !self.offer_delivery() {
             // There is no thread for it.
-            deliver();
+            self.deliver_here();
         }
     }
 

@@ -18,7 +18,7 @@
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
 //! the lock; only the pass itself takes nodes out without one. [`News`] says what the pass hears of
 //! a replacement. A deadline that moves later leaves no event: the pass finds it when it comes to
-//! the bucket of the entry.
+//! the bucket of the entry. Nor does one that moves while an event of its node tells of a move.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,8 @@
 //! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
-//! leaves an event for the maintenance pass, but for what the pass takes out itself, and for a
-//! deadline that moves later. No event is lost.
+//! leaves an event for the maintenance pass, but for what the pass takes out itself, for a deadline
+//! that moves later, and for one that moves while an event tells of a move already. No event is
+//! lost.
 
 use super::Garbage;
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
@@ -100,7 +101,9 @@ impl<K, V> WriteEvent<K, V> {
         let node = self.node();
         match self.kind() {
             EventKind::Unheard | EventKind::Succeeded => {}
-            EventKind::Replaced | EventKind::Removed => node.prefetch_hot_to_write(),
+            EventKind::Replaced | EventKind::Rescheduled | EventKind::Removed => {
+                node.prefetch_hot_to_write();
+            }
             EventKind::Added if hashes => node.prefetch(),
             _ => node.prefetch_hot(),
         }
