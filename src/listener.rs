@@ -200,8 +200,8 @@ impl fmt::Display for RemovalCause {
 /// scheduler is. So a thread may hold a lock that the listener takes, and write to the cache. The
 /// calls that wait for listeners are [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the
 /// drop of the last handle: release such a lock before them. With `Caller`, each call that removes
-/// an entry waits for the listener: a thread that holds a lock which the listener takes would wait
-/// for itself.
+/// an entry waits for the listener, also a read that expires one: a thread that holds a lock which
+/// the listener takes would wait for itself.
 ///
 /// # Listeners that load
 ///

@@ -253,7 +253,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// entries; it is counted by [`record_stats`](crate::CacheBuilder::record_stats); it finds an
     /// expired entry. If the read buffer of a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
-    /// expires a few others.
+    /// expires a few others, and with [`Delivery::Caller`](crate::Delivery::Caller) it waits for
+    /// the listener.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);

@@ -343,8 +343,7 @@ impl<K, V> Freeing<K, V> {
         if self.retired_at_release == self.retired {
             return false;
         }
-        let is_idle =
-            self.retired_by_run == self.retired && self.is_empty() && freed == self.taken;
+        let is_idle = self.retired_by_run == self.retired && self.is_empty() && freed == self.taken;
         self.retired_by_run = self.retired;
         if is_idle {
             self.retired_at_release = self.retired;

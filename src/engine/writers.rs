@@ -35,11 +35,13 @@
 //! most as much ([`most_events`]). So the ceilings that `max_capacity` documents follow without
 //! a count of the events of all shards.
 //!
-//! A read waits for no pass. If reads move deadlines to earlier ones while a pass is held up, their
-//! events go beyond the limit: by one for each node at most, since one event tells of all moves
-//! until it is taken. They add no weight and retire nothing.
+//! A read waits for no pass before it does its own. With [`Delivery::Caller`] it waits for the
+//! listener if it has removed an entry. If reads move deadlines to earlier ones while a pass is
+//! held up, their events go beyond the limit: by one for each node at most, since one event tells
+//! of all moves until it is taken. They add no weight and retire nothing.
 //!
 //! [`Waking`]: super::waking::Waking
+//! [`Delivery::Caller`]: crate::Delivery::Caller
 
 use super::pass::{Passed, Plan, RUN_BUDGET};
 use super::{Engine, Part, State};
@@ -314,6 +316,11 @@ impl<K, V> Engine<K, V> {
         let may_expire = is_alone || outcome.call != CallKind::PinnedRead;
         let is_due = may_expire && self.waking.is_due_for_callers(outcome.now, &self.clock);
         let plan = self.plan_of_help(&outcome, is_due);
+        let posted = if plan.waits {
+            0
+        } else {
+            self.notifier.posted()
+        };
         let stands_for_run = is_due || (is_alone && self.parts.len() == 1);
         let (state, applied) = if stands_for_run {
             self.help_by_run(part, state, plan)
@@ -321,7 +328,9 @@ impl<K, V> Engine<K, V> {
             self.help_by_pass(part, state, plan, outcome.now)
         };
         if outcome.call != CallKind::PinnedRead {
-            self.after_help(part, state, plan, applied, stands_for_run);
+            // A read that has removed nothing waits for no listener.
+            let delivers = plan.waits || self.notifier.posted() > posted;
+            self.after_help(part, state, plan, applied, delivers, stands_for_run);
         }
     }
 
@@ -429,10 +438,11 @@ impl<K, V> Engine<K, V> {
         mut state: MutexGuard<'a, State<K, V>>,
         plan: Plan,
         applied: usize,
+        delivers: bool,
         stood_for_run: bool,
     ) {
         let tells = self.tells_callers();
-        if tells {
+        if tells && delivers {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();

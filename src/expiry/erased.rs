@@ -5,7 +5,8 @@
 //! for every type that implements [`Expiry`]. So the compiler sees the user's method and the
 //! conversion of times around it as one function. It drops the conversion of each argument that the
 //! method does not use. If the method returns the time left that it was given, it also drops the
-//! comparison of the two. An answer is one number: a deadline in cache time.
+//! comparison of the two. An answer is a deadline in cache time, or none if the policy leaves the
+//! entry's.
 //!
 //! # Which policies inherit `expire_after_read`
 //!

@@ -400,7 +400,7 @@ impl Crew {
         state
     }
 
-    /// A cache is about to be built.
+    /// A cache was built: until it is dropped, it may need a thread.
     pub(crate) fn cache_begins(&self) {
         self.lock().caches += 1;
     }

@@ -132,6 +132,9 @@ pub(crate) struct NotedWait {
     me: u64,
     /// Since when each look has found a load that no thread leads; for a wait for threads.
     unled_since: Option<Instant>,
+    /// Whether the thread takes its place again at the end. A call that waits for a load may have
+    /// to wait on, and takes it when its future is ready.
+    takes_place: bool,
 }
 
 impl NotedWait {
@@ -140,17 +143,19 @@ impl NotedWait {
         Self {
             me: thread_number(),
             unled_since: None,
+            takes_place: true,
         }
     }
 
     /// Waits for a load, unless that would close a cycle: an error is the number of other threads
     /// in it.
     pub(crate) fn wait_for(
-        self,
+        mut self,
         load: Arc<dyn WaitTarget>,
         ticket: Ticket,
         wait: impl FnOnce(),
     ) -> Result<(), usize> {
+        self.takes_place = false;
         let me = self.me;
         if me != 0 {
             let mut waits = waiting_threads();
@@ -230,6 +235,8 @@ impl Drop for NotedWait {
     /// The calling thread holds no lock.
     fn drop(&mut self) {
         self.end();
-        place::take_again();
+        if self.takes_place {
+            place::take_again();
+        }
     }
 }
