@@ -344,7 +344,7 @@ fn what_to_do(error: &RedisError) -> &'static str {
         _ if error.is_io_error() || error.is_unrecoverable_error() => {
             "check the address, and that the server runs and is reachable"
         }
-        _ => "check the user's rights, and the server's memory and log",
+        _ => "check the settings of the client, the user's rights, and the server's memory and log",
     }
 }
 

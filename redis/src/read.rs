@@ -325,7 +325,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Loads the key of this lease.
-    async fn lead(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Cached<V> {
+    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
         let bytes = self.settings.keys.bytes(lease.key());
         if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);

@@ -35,9 +35,6 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) reports: Reports,
     /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
     pub(crate) flights: Cache<Arc<[u8]>, Cached<V>>,
-    /// The large writes that are under way, by their key: later writes of it wait. It keeps
-    /// nothing.
-    pub(crate) turns: Cache<Arc<[u8]>, ()>,
     /// What was awaited goes on here when its call has gone.
     pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.
@@ -63,7 +60,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             suspects: Suspects::default(),
             reports: Reports::default(),
             flights: Cache::builder().max_capacity(0).build(),
-            turns: Cache::builder().max_capacity(0).build(),
             runtime: Handle::current(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),

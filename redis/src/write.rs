@@ -25,8 +25,6 @@ use tokio::time::timeout;
 
 /// How many writes of one call are under way at a time.
 pub(crate) const WRITES_AT_ONCE: usize = 128;
-/// How long a large write may take, and later writes of its key wait for it.
-const LONGEST_WRITE: Duration = Duration::from_secs(60);
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -239,12 +237,7 @@ impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    async fn set(
-        self: &Arc<Self>,
-        key: &K,
-        value: &V,
-        ttl: Option<Duration>,
-    ) -> Result<(), NearError> {
+    async fn set(&self, key: &K, value: &V, ttl: Option<Duration>) -> Result<(), NearError> {
         let mut cmd = redis::cmd("SET");
         cmd.arg(self.settings.keys.bytes(key))
             .arg(self.encode_value(value)?);
@@ -266,7 +259,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         encoded.map_err(|error| NearError::Encode(Arc::from(error)))
     }
 
-    async fn delete(self: &Arc<Self>, key: &K) -> Result<bool, NearError> {
+    async fn delete(&self, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
         cmd.arg(self.settings.keys.bytes(key));
         let Whole(deleted) = self.overwrite(key, cmd).await?;
@@ -274,17 +267,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// A write of the user. Calls that come later do not join a load that has begun before.
-    async fn overwrite<T: Returned>(self: &Arc<Self>, key: &K, cmd: Cmd) -> Result<T, NearError> {
+    async fn overwrite<T: Returned>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.flights
             .invalidate(self.settings.keys.bytes(key).as_slice());
         self.write(key, cmd).await
     }
 
-    pub(crate) async fn write<T: Returned>(
-        self: &Arc<Self>,
-        key: &K,
-        cmd: Cmd,
-    ) -> Result<T, NearError> {
+    pub(crate) async fn write<T: Returned>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
         let bytes = self.settings.keys.bytes(key);
@@ -294,13 +283,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// Sends a command about the server's key `bytes`, and leaves the local cache alone. It may be
     /// one that reads, too.
     pub(crate) async fn write_in_time<T: Returned>(
-        self: &Arc<Self>,
+        &self,
         bytes: &[u8],
         cmd: Cmd,
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let written = timeout(limit, self.write_once(bytes, Arc::new(cmd), &mut sent)).await;
+        let written = timeout(limit, self.write_once(bytes, &cmd, &mut sent)).await;
         let written = written.unwrap_or_else(|_| {
             Err(if sent {
                 let reason = format!("no reply within {limit:?}");
@@ -315,33 +304,21 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// Sends the command until a server has executed or refused it. A command that the server may
     /// have executed is not sent again.
     async fn write_once<T: Returned>(
-        self: &Arc<Self>,
+        &self,
         bytes: &[u8],
-        cmd: Arc<Cmd>,
+        cmd: &Cmd,
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
-            // Not before a large write of the key has ended, whose call may have gone.
-            let turn = self.turns.lease_async(Arc::from(bytes)).await;
             let (_, link) = self.link().await?;
             let generation = link.generation;
             *sent = true;
             self.counters.write();
-            let sending = self.clone().send(link, bytes.into(), cmd.clone());
-            let reply = if length(&cmd) < LARGE {
-                drop(turn);
-                sending.await
-            } else {
-                let sending = timeout(LONGEST_WRITE, sending);
-                let to_its_end = async move {
-                    let reply = sending.await;
-                    drop(turn);
-                    reply
-                };
-                match self.runtime.spawn(to_its_end).await {
-                    Ok(Ok(reply)) => reply,
-                    Ok(Err(_)) | Err(_) => Err(RequestError::LostSecond),
-                }
+            let sending = send(&link, bytes, cmd);
+            let reply = tokio::select! {
+                biased;
+                reply = trace::request(&self.settings, "write", bytes, sending) => reply,
+                () = self.line.left(generation) => Err(RequestError::LostSecond),
             };
             match reply {
                 Ok(value) => return Ok(value),
@@ -363,29 +340,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
         }
     }
+}
 
-    /// Sends a command about the server's key `bytes`, and waits as long as the connection is the
-    /// current one.
-    async fn send<T: Returned>(
-        self: Arc<Self>,
-        link: Arc<Link>,
-        bytes: Vec<u8>,
-        cmd: Arc<Cmd>,
-    ) -> Result<T, RequestError> {
-        let sending = async {
-            match send_to_its_node(&link, &bytes, &cmd).await {
-                Err(RequestError::Ask(address)) => typed(
-                    Some(link.send_asking(&address, Cmd::clone(&cmd)).await?),
-                    true,
-                ),
-                reply => typed(Some(reply?), link.is_cluster()),
-            }
-        };
-        tokio::select! {
-            biased;
-            reply = trace::request(&self.settings, "write", &bytes, sending) => reply,
-            () = self.line.left(link.generation) => Err(RequestError::LostSecond),
+/// Sends a command about the server's key `bytes`.
+async fn send<T: Returned>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
+    match send_to_its_node(link, bytes, cmd).await {
+        Err(RequestError::Ask(address)) => {
+            typed(Some(link.send_asking(&address, cmd.clone()).await?), true)
         }
+        reply => typed(Some(reply?), link.is_cluster()),
     }
 }
 

@@ -209,7 +209,7 @@ async fn a_slow_key_harms_no_other() {
         );
         // Behind the slow key they would take the second of a call, and fail.
         let bound = Duration::from_millis(250).max(p99(&control).saturating_mul(3));
-        let bound = bound.min(Duration::from_millis(500));
+        let bound = bound.min(Duration::from_millis(900));
         assert!(p99(&took) < bound, "{:?}", p99(&took));
         // Each round at most one request more than the value needs.
         assert!(failed <= 4 * 4, "{failed}");
@@ -320,60 +320,41 @@ async fn a_slow_write_harms_no_other_key() {
     }
 }
 
-/// A large write is given up on a slow link, and goes on. What the call writes next comes after it,
-/// also while a read of another key holds the connection of the first write.
+/// A small write is given up on a slow link, and goes on. A large one of its key takes the second
+/// connection, and comes after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_given_up_write_comes_before_later_ones_of_its_key() {
+async fn a_small_write_that_is_given_up_comes_before_a_large_one_of_its_key() {
     for program in installed() {
-        // The first write is large, or the second one.
-        for (first, second) in [(8 << 20, 1), (60 << 10, 100 << 10)] {
-            let server = Server::start(&program, &[]).await;
-            let proxy = Proxy::to(server.port).await;
-            let mut writer = Writer::connect(server.port).await;
-            writer.set("read", &"x".repeat(8 << 20)).await;
-            let near = near(proxy.port).request_timeout(Duration::from_secs(1));
-            let near = near.heartbeat(Duration::from_secs(60));
-            let near = near.connect().await.unwrap();
-            // Now its size is known.
-            until("the size is known", async || near.get("read").await.is_ok()).await;
-            let accepted = proxy.accepted();
-            let is_read_meanwhile = second == 1;
-            if is_read_meanwhile {
-                // The read takes four seconds.
-                proxy.throttle(2 << 20);
-            }
-            let reader = near.clone();
-            let reading = tokio::spawn(async move { reader.refresh("read").await.is_ok() });
-            until("the read has the second connection", async || {
-                proxy.accepted() == accepted + 1
-            })
-            .await;
-            if !is_read_meanwhile {
-                // The second connection is free for the second write.
-                assert!(reading.await.unwrap());
-            }
-            // For each piece of 64 KiB: the first write takes two seconds.
-            let delay = if is_read_meanwhile { 16 } else { 2000 };
-            proxy.delay(Direction::ToServer, Duration::from_millis(delay));
-            let given_up = near.set("k", "1".repeat(first), None).await.unwrap_err();
-            assert!(
-                matches!(given_up, NearError::Unconfirmed { .. }),
-                "{given_up:?}"
-            );
-            proxy.delay(Direction::ToServer, Duration::from_millis(16));
-            let second = "2".repeat(second);
-            until("the later write is confirmed", async || {
-                near.set("k", &second, None).await.is_ok()
-            })
-            .await;
-            // Whatever is still on its way arrives meanwhile.
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(3) {
-                let there: String = writer.send(&["GET", "k"]).await;
-                assert!(there == second, "the value of {} bytes", there.len());
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            assert!(near.get("k").await.unwrap() == Some(second));
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let accepted = proxy.accepted();
+        near.set("other", &"x".repeat(100 << 10), None)
+            .await
+            .unwrap();
+        assert_eq!(proxy.accepted(), accepted + 1, "the second connection");
+        // For each piece of 64 KiB: the first write takes two seconds.
+        proxy.delay(Direction::ToServer, Duration::from_secs(2));
+        let given_up = near.set("k", &"1".repeat(60 << 10), None).await;
+        assert!(
+            matches!(given_up, Err(NearError::Unconfirmed { .. })),
+            "{given_up:?}"
+        );
+        proxy.delay(Direction::ToServer, Duration::from_millis(16));
+        let second = "2".repeat(100 << 10);
+        until("the later write is confirmed", async || {
+            near.set("k", &second, None).await.is_ok()
+        })
+        .await;
+        // Whatever is still on its way arrives meanwhile.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            let there: String = writer.send(&["GET", "k"]).await;
+            assert!(there == second, "the value of {} bytes", there.len());
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
@@ -440,13 +421,14 @@ async fn reads_beside_poison(port: u16, tasks: usize) -> (u64, u64) {
 }
 
 /// A call opens the second connection, and its runtime runs nothing any more: neither an attempt
-/// that has begun ends with it, nor the connection, nor the write.
+/// that has begun ends with it, nor the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
     for program in installed() {
-        // The runtime stops while it waits for the handshake, or after its write has been answered.
+        // The runtime stops while it waits for the handshake, which follows a PING over the main
+        // connection, or after its write has been answered.
         for (delay, runs_for) in [
-            (Duration::from_millis(300), Duration::from_millis(150)),
+            (Duration::from_millis(300), Duration::from_millis(450)),
             (Duration::ZERO, Duration::from_secs(20)),
         ] {
             let server = Server::start(&program, &[]).await;
@@ -483,15 +465,7 @@ async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
             let took = begun.elapsed();
             println!("{took:?}");
             assert!(took < Duration::from_secs(5), "{took:?}");
-            // A write that goes on has its connection alone.
-            let connections = proxy.accepted() - accepted;
-            let most = if has_written { 1 } else { 2 };
-            assert!(connections <= most, "{connections} second connections");
-            until("the write has gone to its end", async || {
-                let there: Option<String> = writer.clone().send(&["GET", "written"]).await;
-                there.is_some_and(|there| there == large)
-            })
-            .await;
+            assert_eq!(proxy.accepted(), accepted + 1, "one second connection");
             runtime.shutdown_background();
         }
     }
