@@ -47,12 +47,12 @@
 //! By default one thread for all caches of the process sleeps until the next deadline and removes
 //! what is due. An entry is removed within [`expiry_resolution`](CacheBuilder::expiry_resolution)
 //! after its deadline, plus the time to wake the thread and to remove the entries that are due
-//! before it. The thread starts when the first entry with a deadline is stored, and ends when the
-//! last cache is dropped. An event loop can take its place ([`Scheduler::custom`]). With
-//! [`Scheduler::disabled`] only calls of the cache remove entries. The cache calls a [removal
-//! listener](CacheBuilder::removal_listener) exactly once for each removed key and value, with the
-//! [`RemovalCause`]. If several values of one key were removed, the listener hears of them in the
-//! order of their removals.
+//! before it. The thread starts when there is work for it: at the latest with the first deadline.
+//! It ends when the last cache is dropped. An event loop can take its place
+//! ([`Scheduler::custom`]). With [`Scheduler::disabled`] only calls of the cache remove entries.
+//! The cache calls a [removal listener](CacheBuilder::removal_listener) exactly once for each
+//! removed key and value, with the [`RemovalCause`]. If several values of one key were removed, the
+//! listener hears of them in the order of their removals.
 //!
 //! Build caches in the process that uses them: the threads of a cache do not survive a `fork`.
 //!
@@ -130,7 +130,8 @@
 //! # Limits
 //!
 //! - The map keeps bits of a key's hash above the 48 bits of an address. If the allocator returns
-//!   an address above 2^48, the call that needed the memory panics, and the cache stays as it was.
+//!   an address above 2^48, the call that needed the memory panics, and the cache stays as it was;
+//!   only where a group of the table has overflowed, the process ends.
 //!   The tagged addresses of Android on arm64 are supported. A pointer of 32 bits always fits.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack

@@ -915,8 +915,8 @@ impl<K, V, S> Cache<K, V, S> {
 /// The state behind a [`Cache`].
 ///
 /// The hasher comes first, so that a hit reads two cache lines only: up to the clock's first field
-/// in the engine, with the default hasher. The alignment keeps the reference counts in front of the
-/// state on other lines.
+/// in the engine, with the default hasher (and one more line if the entry has a deadline). The
+/// alignment keeps the reference counts in front of the state on other lines.
 #[repr(C, align(128))]
 struct House<K, V, S> {
     hasher: S,

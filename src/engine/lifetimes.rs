@@ -300,7 +300,7 @@ impl TimedAnswer {
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<Superseded> {
-        if old.deadline_if_live(self.now).is_none() {
+        if old.claim_unless_live(self.now).is_none() {
             // `None`: another thread has claimed the deadline after the policy was asked about the
             // entry as a live one.
             let fits_new = matches!(self.answer, Answer::Fixed(_));
@@ -388,7 +388,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let answer = match (given, &self.policy) {
             (LifetimeSource::Update, None)
                 if self.time_to_live.is_none()
-                    && found.is_some_and(|old| old.deadline_if_live(now).is_some()) =>
+                    && found.is_some_and(|old| old.claim_unless_live(now).is_some()) =>
             {
                 Answer::Unasked
             }
@@ -397,7 +397,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 // If the entry is due, this claims it, so that the answer for a new entry stays
                 // valid.
                 let there = found.filter(|_| !self.updates_as_new);
-                match there.and_then(|old| old.deadline_if_live(now)) {
+                match there.and_then(|old| old.claim_unless_live(now)) {
                     None => Answer::Fixed(policy.deadline_of_new(entry(), clock, now)),
                     Some(_) if !self.policy_asks.updates => Answer::Unasked,
                     // The policy is told the wanted deadline. If it keeps that, the own one stays.

@@ -121,7 +121,8 @@ pub(crate) use writers::{CallKind, WriteOutcome};
 /// A cache without its hasher; see the module docs.
 ///
 /// Calls read it and seldom write it. The fields have this order so that a hit reads two cache
-/// lines only, beside the hasher in front of it: up to the first field of the clock.
+/// lines only, beside the hasher in front of it: up to the first field of the clock. With a
+/// deadline it also reads the room of the idle limit.
 #[repr(C)]
 pub(crate) struct Engine<K, V> {
     pub(crate) domain: Domain,
@@ -160,7 +161,7 @@ pub(crate) struct Engine<K, V> {
     pub(crate) waking: Waking,
     /// How many removals have found nothing where no thread wakes the cache.
     vain_removals: AtomicU32,
-    /// How often a run has asked a part to evict.
+    /// How often a run, or a writer, has looked for a part that has to evict.
     asked: AtomicUsize,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,

@@ -77,7 +77,7 @@ pub(super) struct Plan {
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
     /// Whether the call may lock a part again behind the pass, and so wait for another thread. A
-    /// read may not: it runs one pass, over the part that it has locked.
+    /// read may not: it runs one pass, over the part that it has locked, and delivers behind it.
     pub(super) waits: bool,
     /// About how many removed items are freed behind the pass, with no lock held; but behind that
     /// of a writer over its own part `Engine::after_help` decides. 0: the caller holds a pin, so no
@@ -660,7 +660,7 @@ impl<K, V> Pass<'_, K, V> {
         let victim = victim.entry().node();
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
-        let expired = deadline != NEVER && victim.deadline_if_live(self.read_clock()).is_none();
+        let expired = deadline != NEVER && victim.claim_unless_live(self.read_clock()).is_none();
         shard.remove_without_event(spot);
         let cause = if expired {
             RemovalCause::Expired

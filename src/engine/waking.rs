@@ -157,14 +157,14 @@ impl Waking {
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
-    pub(crate) fn is_late_for(&self, moment: u64, now: u64) -> bool {
+    pub(crate) fn lacks_run_by(&self, moment: u64, now: u64) -> bool {
         time::is_before(moment, self.armed.load(Ordering::SeqCst), now)
     }
 
     /// Requests a run at `moment` at the latest.
     #[inline]
     pub(crate) fn request_by(&self, moment: u64, now: u64) {
-        if self.is_late_for(moment, now) {
+        if self.lacks_run_by(moment, now) {
             self.arrange_by(moment, now);
         }
     }

@@ -3,7 +3,8 @@
 //! After each write the writer checks, with a few loads, whether something is to be done: whether a
 //! run has to be requested (`wants_run`), and whether the writer has to *help* (`wants_help`): by a
 //! small pass, or by the work of a run that no thread does. It helps where its shard's batch has
-//! reached the soft limit, and where no thread wakes the cache.
+//! reached the soft limit, after a removal of which a `Caller` listener has to hear, and if a run
+//! is due where no thread wakes the cache.
 //!
 //! A reader helps in the steps of a writer, and by the plan of one ([`CallKind`]): behind a read
 //! that has found an entry due, or one that has moved a deadline under its shard's lock.
@@ -126,7 +127,8 @@ const VAIN_REMOVALS_PER_PASS: u32 = 32;
 pub(crate) enum CallKind {
     /// A write. It may wait for a maintenance lock.
     Write,
-    /// A read. It takes each lock at once or not at all.
+    /// A read. It takes the lock for its pass at once or not at all. Only a thread that has called
+    /// the listener waits for one, to give back what was told.
     Read,
     /// A read that still holds a pin. Beside what holds for any read, it runs no destructor and
     /// calls no listener.
@@ -204,7 +206,7 @@ impl<K, V> Engine<K, V> {
     /// for what else the write may have left.
     #[inline]
     fn wants_run(&self, outcome: &WriteOutcome) -> bool {
-        let is_late = |moment| self.waking.is_late_for(moment, outcome.now);
+        let is_late = |moment| self.waking.lacks_run_by(moment, outcome.now);
         // First the cheap question: does a run come by the deadline itself? Only if none does, the
         // time of the flush counts, which is later.
         let is_late_for_entry = outcome.deadline != NEVER

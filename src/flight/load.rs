@@ -26,7 +26,7 @@ pub(crate) enum Want {
     /// A value, or an error of this type.
     Fallible(TypeId),
     /// A value, or that there is none, or an error of this type. Looks the key up again: the future
-    /// of a refresh may not be polled for long.
+    /// of a refresh, or of an async `LoadingCache`, may not be polled for long.
     Settled(TypeId),
     /// None: the waiter wants to run its own code.
     OwnTurn,

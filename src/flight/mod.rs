@@ -39,7 +39,7 @@
 //! | `try_get_with` | a value, or an error of its type | leads in its turn |
 //! | a compute | nothing: it wants a turn | leads in its turn |
 //! | `get_all_with` while it has other keys to load or to wait for | a value, or that there is none | looks again |
-//! | a refresh, whose future may not be polled for long | a value, or that there is none, or an error of its type | looks again |
+//! | a refresh, `LoadingCache::get` of an async loader: futures that may not be polled for long | a value, or that there is none, or an error of its type | looks again |
 //!
 //! # Invariants
 //!

@@ -413,7 +413,7 @@ where
     C: ToCache<K, V>,
 {
     type Key = K;
-    /// The time at which the load begins, in cache time.
+    /// The cache time at which the load begins; 0 where no setting needs it.
     type Answers = u64;
     type Done = Begun<K, V>;
 
@@ -502,7 +502,7 @@ where
 {
     #[inline]
     fn is_due(&self, node: NodePtr<K, V>) -> bool {
-        node.deadline() != NEVER && node.deadline_if_live(self.engine.clock.now()).is_none()
+        node.deadline() != NEVER && node.claim_unless_live(self.engine.clock.now()).is_none()
     }
 
     /// Decides whether the call leads. If it does, with the key's load if that has no leader at

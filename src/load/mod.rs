@@ -26,7 +26,7 @@
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
 //! | [`run`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
-//! | [`reload`] | loads over live entries, in the background |
+//! | [`reload`] | the loads of a `LoadingCache`, over live entries in the background |
 
 mod bulk;
 mod claim;

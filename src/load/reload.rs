@@ -1,4 +1,5 @@
-//! Reloads: loads over live entries, by guards that keep no cache alive.
+//! Loads of a `LoadingCache`: reloads over live entries, by guards that keep no cache alive, and
+//! how a load of an absent key begins.
 
 use super::guard::{Guard, OnDrop, ToCache};
 use super::{CacheKey, CacheValue};
@@ -114,7 +115,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                 return Decision::End(None);
             };
             let now = time::of_write(self.clock.now());
-            let Some(deadline) = node.deadline_if_live(now) else {
+            let Some(deadline) = node.claim_unless_live(now) else {
                 return Decision::End(None);
             };
             let (mut times, refresh) = match last {

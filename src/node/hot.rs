@@ -112,7 +112,7 @@ impl<K, V> Node<K, V> {
     /// If another thread moves the deadline first, the call judges again. If that thread claimed
     /// it, the entry is expired in any case.
     #[inline]
-    pub(crate) fn deadline_if_live(&self, now: u64) -> Option<u64> {
+    pub(crate) fn claim_unless_live(&self, now: u64) -> Option<u64> {
         let judged = self.deadline();
         if time::is_due(now, judged) {
             self.claim_or_judge_again(judged, now)

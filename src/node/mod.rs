@@ -27,7 +27,7 @@
 //! |-----------|------------|---------------------|------|
 //! | (draft)   | no, a [`NewNode`] on its writer's stack | no | InMap: published under the shard's lock; Removed: refused under it, for its weight; or dropped by its writer |
 //! | InMap     | yes | yes, if it is the first or its writer has named it; else once its event was drained | Removed: taken out under the shard's lock, or replaced by a node that the pass names; Succeeded: replaced by one that its writer names |
-//! | Removed   | no  | may be, until the event of its removal is drained | that event makes it Dead or Succeeded |
+//! | Removed   | no  | may be, until the event of its removal is drained | that event makes it Dead or Succeeded; a pass that takes it out itself makes it Dead at once |
 //! | Dead      | no  | yes; the pass has unlinked the entry everywhere | freed, with its entry, after delivery, a grace period and a full drain |
 //! | Succeeded | no  | no, a later node is | freed, without its entry, after the same |
 //!

@@ -27,7 +27,7 @@ const OWN_CHUNK_FROM: usize = 4096;
 /// the timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
-    /// Entries have policy links: links, weight and stamp of the size policy.
+    /// Entries have policy links: links and weight for the size policy.
     pub(crate) queue: bool,
     /// Nodes have the entry's own deadline, apart from the wanted one.
     pub(crate) own: bool,

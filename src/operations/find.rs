@@ -9,7 +9,8 @@
 //!    call, and looks once at the key's group. If the entry has a deadline, it asks the coarse
 //!    clock; where there is none, the exact one. The fast path serves all look-ups that are not
 //!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
-//!    nothing. All others begin with [`Engine::find_fully`].
+//!    nothing. All others begin with [`Engine::find_fully`]; so do look-ups by a thread that holds
+//!    a pin already.
 //! 2. If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
 //!    reading. If the entry is not live by that reading, or if the size policy has to hear of the
 //!    use, [`Engine::finish`] judges the entry anew: by the exact clock if the policy is told the

@@ -182,7 +182,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             Condition::Absent { stale_at, .. } => {
                 let now = time::of_write(engine.clock.now());
                 let is_live = match found {
-                    Some(node) => node.deadline_if_live(now).is_some(),
+                    Some(node) => node.claim_unless_live(now).is_some(),
                     None => false,
                 };
                 if is_live {

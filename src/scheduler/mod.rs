@@ -55,8 +55,9 @@ impl Scheduler {
     ///
     /// # Cost
     ///
-    /// Nothing until the first deadline; then one sleeping thread in the process. The cost of a
-    /// request for an earlier run grows with the logarithm of the number of caches.
+    /// Nothing until there is work: an entry with a deadline, an insert into a cache with a bound,
+    /// or a removal. Then one sleeping thread in the process. The cost of a request for an earlier
+    /// run grows with the logarithm of the number of caches.
     ///
     /// ```
     /// use wheelhouse::{Cache, Scheduler};

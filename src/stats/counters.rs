@@ -13,8 +13,8 @@
 //!    index. Indexes pass from thread to thread under a lock ([`stripe`]), so the next thread sees
 //!    what the last one stored.
 //! 2. Counts never fall.
-//! 3. The histogram has one writer at a time, the holder of the maintenance lock: so a load and a
-//!    store count exactly.
+//!
+//! Passes over several parts count lateness at once, by atomic additions.
 //!
 //! # Cost
 //!
@@ -112,10 +112,9 @@ impl Counters {
         self.add_striped(Count::Weights as usize + cause as usize, weight.into());
     }
 
-    /// The pass removed an entry this long after its deadline. Called under the maintenance lock
-    /// (counters 3).
+    /// A pass removed an entry this long after its deadline. Other passes may count meanwhile.
     pub(crate) fn late_by(&self, nanos: u64) {
-        add_alone(&self.lateness[bucket_of(nanos)], 1);
+        self.lateness[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Relaxed throughout: counts order nothing.

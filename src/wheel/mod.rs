@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!             hand
-//! level 0   │ ▒▒ │ 3  │    │ 17 │ …64        a tick ends    → flushed:  all in the bucket are due
+//! level 0   │ ▒▒ │ 3  │    │ 17 │ …64        a tick ends    → flushed:  due, unless moved later
 //! level 1   │    │ 40 │ 2  │    │ …64        a tick begins  → cascaded: on to a finer level
 //! level 2   │    │ 9  │ …32
 //! level 3   │    │ …4                           late │ 2 │  due already when linked

@@ -14,6 +14,7 @@ fn no_count_is_lost_with_more_threads_than_stripes() {
                 for _ in 0..1_000 {
                     counters.add(Count::Hits, 1);
                     counters.removed(RemovalCause::Size, 3);
+                    counters.late_by(5);
                 }
             });
         }
@@ -23,6 +24,7 @@ fn no_count_is_lost_with_more_threads_than_stripes() {
     assert_eq!((stats.hits(), stats.misses()), (all, 0));
     assert_eq!(stats.removals(RemovalCause::Size), all);
     assert_eq!(stats.removed_weight(RemovalCause::Size), 3 * all);
+    assert_eq!(counters.lateness().iter().sum::<u64>(), all);
 }
 
 #[test]
