@@ -258,6 +258,13 @@ pub(crate) struct Superseded {
 }
 
 /// A decision about the own deadline of a value that comes in.
+///
+/// | answer | fits an entry that is new by now | fits one that lives | as the last answer |
+/// |---|---|---|---|
+/// | `Fixed` | yes | yes | as it is |
+/// | `Moved` | no: the policy is asked again | yes | `Fixed` |
+/// | `Kept` | no | if its deadline is the one that was seen | `Fixed` |
+/// | `Unasked` | no | yes | none: nothing was asked |
 #[derive(Clone, Copy)]
 enum Answer {
     /// This deadline, whatever the key has by then: from a call, or given for a new entry.

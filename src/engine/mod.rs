@@ -22,7 +22,8 @@
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
 //!    wheel and the size policy;
-//! 3. *expire*: what the wheel finds due leaves the map as `Expired`;
+//! 3. *expire*: what the wheel finds due leaves the map as `Expired`. The wheel's time advances
+//!    before it links an entry or looks for one;
 //! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
 //!    size policy;
 //! 5. *seal*: a grace period begins for what was retired; notifications are posted. What the

@@ -533,10 +533,16 @@ impl<K, V> Pass<'_, K, V> {
         let resolution = self.engine.spans.resolution();
         let pause = time::saturating_nanos(resolution) / SWEEPS_PER_TICK;
         let state = &mut *self.state;
-        let is_paused = now.wrapping_sub(state.swept_at) < pause;
-        let least = if over { MAX_CHEAP_SWEEP } else { 0 };
-        let most = self.plan.sweep.max(least);
-        if (over && !is_paused) || (most > 0 && state.wheel.sweep_len(now) <= most) {
+        let mut most = self.plan.sweep;
+        if over {
+            let is_paused = now.wrapping_sub(state.swept_at) < pause;
+            most = if is_paused {
+                most.max(MAX_CHEAP_SWEEP)
+            } else {
+                usize::MAX
+            };
+        }
+        if most > 0 && state.wheel.sweep_len(now) <= most {
             state.swept_at = now;
             state.wheel.sweep(now);
         }

@@ -9,6 +9,17 @@
 //! A reader helps in the steps of a writer, and by the plan of one ([`CallKind`]): behind a read
 //! that has found an entry due, or one that has moved a deadline under its shard's lock.
 //!
+//! ```text
+//! help                  takes the lock of the part, or gives up (lock_to_help)
+//!   plan_of_help        what the pass may do
+//!   help_by_run         in place of a run, if one is due: all parts, the own one last; arranges
+//!     help_others         the next run
+//!   help_by_pass        else: a part in which entries are due, if the cache is full; the own one
+//!   help_own_part       a pass; over the bound: more evictions here (evict_excess), or in the
+//!                         heaviest part (help_heaviest)
+//! after_help            calls the listener, frees, waits for memory, offers a delivery
+//! ```
+//!
 //! # Where no thread wakes the cache
 //!
 //! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some

@@ -82,7 +82,7 @@ impl<V> Clone for Outcome<V> {
 pub(crate) enum Verdict<V> {
     /// The run has ended with this.
     Ended(Outcome<V>),
-    /// It leads from now on.
+    /// It is offered the lead: it claims the key again, and leads unless another call was faster.
     Leads,
     /// The load is no longer current: look the key up again.
     Retry,

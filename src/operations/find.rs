@@ -61,13 +61,14 @@ impl<K, V> Judged<K, V> {
     }
 }
 
-/// What the coarse clock says of an entry that a fast look-up has found.
+/// What the coarse clock says of an entry that a fast look-up has found; where there is none, the
+/// exact one.
 enum Glance {
     /// It lives, and the look-up leaves this deadline where it is.
     Live(u64),
     /// The idle limit may move the deadline, counted from this moment: the coarse reading and its
     /// slack.
-    Extended(u64),
+    MayExtend(u64),
     /// The exact clock has to decide.
     Open,
 }
@@ -104,7 +105,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                     }
                     Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
                 }
-                Glance::Extended(now) => self.extend_coarsely(node, now, pin, serve),
+                Glance::MayExtend(now) => self.extend_coarsely(node, now, pin, serve),
                 Glance::Open => self.finish::<IS_READ, R>(node, pin, serve),
             },
             // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
@@ -179,7 +180,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         if idle_room == 0 {
             Glance::Open
         } else {
-            Glance::Extended(moment)
+            Glance::MayExtend(moment)
         }
     }
 

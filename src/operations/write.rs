@@ -28,23 +28,22 @@ use crate::time::{self, NEVER};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For what occasion a write is made: when it may be, what it has with it, and what becomes of the
-/// load of the key in the hold of the lock that makes it. That is revoked, but for
-/// [`Current`](Self::Current).
+/// When a write may be made, and what it has with it. The hold of the lock that makes it also
+/// revokes the load of the key, but for [`Current`](Self::Current).
 pub(crate) enum Condition<'c, K, V> {
-    /// All: an explicit write.
+    /// In any case: an explicit write.
     Always,
-    /// One that replaces a value that lives, and that this accepts. Asked with no lock held.
+    /// If the key has a live value that this accepts. Asked with no lock held.
     Over(&'c dyn Fn(&V) -> bool),
-    /// One of a key without a live entry, unless it is heavier than the whole bound: an entry of a
-    /// snapshot comes back.
+    /// If the key has no live entry, and the value is not heavier than the whole bound: an entry of
+    /// a snapshot comes back.
     Absent {
         /// Its times.
         times: &'c Times,
         /// The moment from which it is stale; `NEVER` for none.
         stale_at: u64,
     },
-    /// The end of a load, while that is current. It seals the load.
+    /// If this load is current: the write is its end, and seals it.
     Current {
         load: &'c Arc<Load<K, V>>,
         /// Whether the key was absent when the run began.
