@@ -88,7 +88,7 @@ impl FromRedisValue for Okay {
     fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
         match reply {
             Value::Okay => Ok(Self),
-            other => Err(what(&other).into()),
+            other => Err(what(&other).to_string().into()),
         }
     }
 }
@@ -97,7 +97,7 @@ impl FromRedisValue for Whole {
     fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
         match reply {
             Value::Int(number) => Ok(Self(number)),
-            other => Err(what(&other).into()),
+            other => Err(what(&other).to_string().into()),
         }
     }
 }
@@ -107,27 +107,26 @@ impl FromRedisValue for Bytes {
         match reply {
             Value::BulkString(bytes) => Ok(Self(Some(bytes))),
             Value::Nil => Ok(Self(None)),
-            other => Err(what(&other).into()),
+            other => Err(what(&other).to_string().into()),
         }
     }
 }
 
 /// What a reply is, in words.
-fn what(reply: &Value) -> String {
-    let kind = match reply {
+fn what(reply: &Value) -> &'static str {
+    match reply {
         Value::Int(_) => "an integer",
         Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "text",
         Value::Array(_) => "an array",
         Value::Map(_) => "a map",
         _ => "another type of reply",
-    };
-    kind.to_string()
+    }
 }
 
 /// A reply that is there, is no error, and is what the command returns.
 pub(crate) fn typed<T: Returned>(reply: Option<Value>, cluster: bool) -> Result<T, RequestError> {
-    let strange = |what| RequestError::OutOfStep(NearError::Protocol(what));
-    let reply = reply.ok_or_else(|| strange("too few replies".to_string()))?;
+    let strange = |what: &str| RequestError::OutOfStep(NearError::Protocol(what.to_string()));
+    let reply = reply.ok_or_else(|| strange("too few replies"))?;
     let reply = reply.extract_error();
     let reply = reply.map_err(|error| RequestError::of(error, cluster))?;
     let kind = what(&reply);
