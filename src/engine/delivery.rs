@@ -475,6 +475,9 @@ impl<K, V> Engine<K, V> {
     /// delivers it itself.
     fn await_delivery(&self, keep_waiting: impl FnMut() -> bool) -> Awaited {
         let notifier = &self.notifier;
+        if notifier.waiting() == 0 {
+            return Awaited::Delivered;
+        }
         let most = notifier.posted() + EXTRA_DELIVERIES;
         let offer = || self.offer_delivery();
         let awaited = notifier.await_delivered(most, false, offer, keep_waiting);

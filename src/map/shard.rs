@@ -632,7 +632,9 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Gives the pass the lists that were emptied.
     #[inline]
     pub(crate) fn give_emptied(&mut self, out: &mut Vec<Garbage<K, V>>) {
-        out.append(&mut self.locked.emptied);
+        if !self.locked.emptied.is_empty() {
+            out.append(&mut self.locked.emptied);
+        }
     }
 
     /// Gives the pass the events and the memory that left the table, in exchange for the empty
