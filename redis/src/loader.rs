@@ -153,15 +153,17 @@ where
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let is_stale =
-            |cached: &Cached<V>| cached.stale_from.is_some_and(|from| from.left().is_zero());
         // Without a connection no key could be claimed.
-        self.shared.refresh.is_some()
-            && self.is_connected()
-            && self
-                .local
-                .get_ref(key)
-                .is_some_and(|entry| is_stale(entry.value()))
+        if self.shared.refresh.is_none() || !self.is_connected() {
+            return false;
+        }
+        let Some(entry) = self.local.get_ref(key) else {
+            return false;
+        };
+        match entry.value().stale_from {
+            Some(from) => from.left().is_zero(),
+            None => false,
+        }
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result. Keys that

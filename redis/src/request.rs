@@ -68,10 +68,6 @@ impl RequestError {
     }
 }
 
-/// What a command returns: the types that follow, and `Option`s of them.
-pub(crate) trait Returned: FromRedisValue + Send + 'static {}
-impl<T: FromRedisValue + Send + 'static> Returned for T {}
-
 /// The reply `OK`.
 #[derive(Debug)]
 pub(crate) struct Okay;
@@ -124,7 +120,10 @@ fn what(reply: &Value) -> &'static str {
 }
 
 /// A reply that is there, is no error, and is what the command returns.
-pub(crate) fn typed<T: Returned>(reply: Option<Value>, cluster: bool) -> Result<T, RequestError> {
+pub(crate) fn typed<T: FromRedisValue>(
+    reply: Option<Value>,
+    cluster: bool,
+) -> Result<T, RequestError> {
     let strange = |what: &str| RequestError::OutOfStep(NearError::Protocol(what.to_string()));
     let reply = reply.ok_or_else(|| strange("too few replies"))?;
     let reply = reply.extract_error();

@@ -11,12 +11,12 @@ use crate::key::{Hasher, Key, NearKey, ToKey, Val};
 use crate::link::Link;
 use crate::near::NearCache;
 use crate::placeholder;
-use crate::request::{Bytes, Okay, RequestError, Returned, Whole, no_node, typed};
+use crate::request::{Bytes, Okay, RequestError, Whole, no_node, typed};
 use crate::shared::{Lazily, Shared};
 use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
-use redis::{Arg, Cmd, Value};
+use redis::{Arg, Cmd, FromRedisValue, Value};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -267,13 +267,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// A write of the user. Calls that come later do not join a load that has begun before.
-    async fn overwrite<T: Returned>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
+    async fn overwrite<T: FromRedisValue>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.flights
             .invalidate(self.settings.keys.bytes(key).as_slice());
         self.write(key, cmd).await
     }
 
-    pub(crate) async fn write<T: Returned>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
+    pub(crate) async fn write<T: FromRedisValue>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
         let bytes = self.settings.keys.bytes(key);
@@ -282,7 +282,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Sends a command about the server's key `bytes`, and leaves the local cache alone. It may be
     /// one that reads, too.
-    pub(crate) async fn write_in_time<T: Returned>(
+    pub(crate) async fn write_in_time<T: FromRedisValue>(
         &self,
         bytes: &[u8],
         cmd: Cmd,
@@ -303,7 +303,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Sends the command until a server has executed or refused it. A command that the server may
     /// have executed is not sent again.
-    async fn write_once<T: Returned>(
+    async fn write_once<T: FromRedisValue>(
         &self,
         bytes: &[u8],
         cmd: &Cmd,
@@ -343,7 +343,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 }
 
 /// Sends a command about the server's key `bytes`.
-async fn send<T: Returned>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
+async fn send<T: FromRedisValue>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
     match send_to_its_node(link, bytes, cmd).await {
         Err(RequestError::Ask(address)) => {
             typed(Some(link.send_asking(&address, cmd.clone()).await?), true)
