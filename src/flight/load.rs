@@ -246,6 +246,11 @@ impl<K, V> Load<K, V> {
         }
     }
 
+    /// Whether this is a reload.
+    pub(crate) fn is_reload(&self) -> bool {
+        self.reload_until().is_some()
+    }
+
     /// Notes that this is a reload; `NEVER`: that it is none.
     pub(crate) fn set_reload(&self, until: u64) {
         self.reload_until.store(until, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::node::NodePtr;
 use crate::sync::block::block_on;
 use std::any::TypeId;
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn, ready};
+use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -163,7 +163,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
             };
             guards = Vec::new();
             wait.wait_now();
-            match poll_fn(|cx| wait.poll_claim(cx)).await {
+            match wait.claim().await {
                 Claim::Guard(guard, _) => match guard.unless(&refuse) {
                     Ok(guard) => guards.push((*place, guard)),
                     Err(error) => refused = Some(error),

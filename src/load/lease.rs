@@ -14,7 +14,7 @@ use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::convert::identity;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -405,7 +405,7 @@ where
         ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
         let mut claimant = Claimant::new(engine, hash, to_key(key), ask);
-        match poll_fn(|cx| claimant.poll_claim(cx)).await {
+        match claimant.claim().await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
             Claim::Busy => Leased::Busy,

@@ -30,6 +30,24 @@ pub(crate) enum Ran<K, V, C: ToCache<K, V>, O> {
 }
 
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
+    /// The claim of a task.
+    pub(crate) fn claim(&mut self) -> impl Future<Output = Claim<K, V, C>> {
+        poll_fn(|cx| self.poll_claim(cx))
+    }
+
+    /// The claim of a thread, which polls only if it has to wait.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn claim_here(&mut self) -> Claim<K, V, C> {
+        if self.waits.is_none() {
+            self.may_spin();
+            if let Some(claim) = self.begin() {
+                return claim;
+            }
+        }
+        block_on(self.claim())
+    }
+
     /// Claims the key; if the call leads, runs its code: the future that `make` makes. That is
     /// dropped before the guard: the old leader's code has ended when the next leader starts.
     // An `async fn` would have room for its arguments twice.
@@ -39,7 +57,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         make: impl AsyncFnOnce(Option<&Keyless<V>>) -> O,
     ) -> impl Future<Output = Ran<K, V, C, O>> {
         async move {
-            let (guard, seen) = match poll_fn(|cx| self.poll_claim(cx)).await {
+            let (guard, seen) = match self.claim().await {
                 Claim::Guard(guard, seen) => (guard, seen),
                 claim => return Ran::NotLed(claim),
             };
@@ -48,20 +66,14 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// Claims the key as a thread, which polls only if it has to wait; if the call leads, runs its
-    /// code.
+    /// Claims the key as a thread; if the call leads, runs its code.
     #[inline]
     #[track_caller]
     pub(super) fn run_here<O>(
         &mut self,
         make: impl FnOnce(Option<&Keyless<V>>) -> O,
     ) -> Ran<K, V, C, O> {
-        self.may_spin();
-        let claim = match self.begin() {
-            Some(claim) => claim,
-            None => block_on(poll_fn(|cx| self.poll_claim(cx))),
-        };
-        match claim {
+        match self.claim_here() {
             Claim::Guard(guard, seen) => {
                 let _loading = During::begin(Work::Loads);
                 let made = make(seen.as_deref());

@@ -48,16 +48,26 @@ pub(super) fn answer<K, V, E: Send + Sync + 'static, C: ToCache<K, V>>(
 }
 
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
+    /// Runs a load or a reload in the background, on a reload thread or in a task.
+    pub(super) async fn run_in_background<E: Send + Sync + 'static>(
+        self,
+        backend: impl Deref<Target = Backend<K, V, E>>,
+    ) {
+        if self.begin_run() {
+            _ = self.run_loader(backend).await;
+        }
+    }
+
     /// Runs a load or a reload, and ends it by what the loader answers: on the thread of a call, on
     /// a reload thread, or in a task.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
         backend: impl Deref<Target = Backend<K, V, E>>,
     ) -> Answer<V, E> {
-        if !self.begin_run() {
-            return Err(LoadError::Abandoned);
+        let mut old = None;
+        if self.load().is_reload() {
+            old = self.old();
         }
-        let old = self.old();
         let reply = {
             let value = old.as_ref().map(|old| &old.value);
             let code = pin!(caught(backend.loader.load(self.load().key(), value)));
@@ -93,7 +103,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
                 let mut from = FromLoad {
                     lifetime: loaded.lifetime,
                     refresh: loaded.refresh,
-                    reload: self.load().reload_until().is_some(),
+                    reload: self.load().is_reload(),
                     took: Duration::from_nanos(time::elapsed(ended, began)),
                 };
                 if let Some(mut value) = loaded.value {
@@ -133,7 +143,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             LoadError::Failed(error) => Some(error),
             _ => None,
         };
-        if self.load().reload_until().is_some() {
+        if self.load().is_reload() {
             engine.back_off(self.load(), |failures| {
                 backend.loader.retry_after(failed?, failures)
             });
@@ -173,7 +183,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
         let guard = guard.in_background(dropped::<K, V, E>);
         let backend = Arc::clone(&self.backend);
-        spawn(spawner, async move { _ = guard.run_loader(backend).await });
+        spawn(spawner, guard.run_in_background(backend));
     }
 }
 

@@ -7,12 +7,13 @@ use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
+use crate::engine::Engine;
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, ToKey, fallible,
 };
 use crate::operations::EntryRef;
 use crate::stats::Count;
-use crate::sync::block::{block_on, run_blocking};
+use crate::sync::block::{block_on, poll_once};
 use equivalent::Equivalent;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
@@ -20,6 +21,9 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+
+/// A call that has yet to get its claim.
+type Call<'c, K, V> = Claimant<K, V, &'c Engine<K, V>>;
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
@@ -84,12 +88,28 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        block_on(self.load(key)).map(|seen| seen.value)
+        let mut call = self.call(key)?;
+        loop {
+            if let Some(loaded) = self.load_or_answer(call.claim_here()) {
+                return Ok(loaded?.value);
+            }
+        }
     }
 
-    /// Loads an absent key. The value is in a box, since futures would copy a large one several
-    /// times on the stack.
-    async fn load<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
+    async fn load_as_task<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
+    where
+        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
+    {
+        let mut call = self.call(key)?;
+        loop {
+            if let Some(loaded) = self.load_or_answer(call.claim().await) {
+                return loaded;
+            }
+        }
+    }
+
+    /// The call that loads an absent key; or the failure of the key that is remembered.
+    fn call<Q>(&self, key: &Q) -> Result<Call<'_, K, V>, LoadError<E>>
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
@@ -97,29 +117,41 @@ where
         if let Some(error) = self.remembered(key) {
             return Err(error);
         }
-        let request = Request {
-            own: self.inner.spawner.as_ref().map(|_| settled::<E>()),
-            ..Request::of(fallible::<LoadError<E>>())
-        };
-        let engine = self.cache.engine();
-        let owned = key.to_key();
-        let mut claimant = Claimant::new(engine, self.cache.hash(&owned), owned, request);
-        let answer = loop {
-            match poll_fn(|cx| claimant.poll_claim(cx)).await {
-                Claim::Guard(guard, _) => {
-                    // The load of another call may have failed since this one looked.
-                    let guard = guard.unless(|key| self.remembered(key))?;
-                    match &self.inner.spawner {
-                        Some(spawner) => self.launch(spawner, guard),
-                        None => {
-                            break run_blocking(guard.run_loader(&*self.inner.backend));
-                        }
+        let mut request = Request::of(fallible::<LoadError<E>>());
+        if self.inner.spawner.is_some() {
+            request.own = Some(settled::<E>());
+        }
+        let key = key.to_key();
+        let hash = self.cache.hash(&key);
+        Ok(Claimant::new(self.cache.engine(), hash, key, request))
+    }
+
+    /// If the call leads, the loader runs: here, or in a task. `None`: in a task, for which the
+    /// call has to wait. The value is in a box, since futures would copy a large one several times
+    /// on the stack.
+    fn load_or_answer(
+        &self,
+        claim: Claim<K, V, &Engine<K, V>>,
+    ) -> Option<Result<Box<Keyless<V>>, LoadError<E>>> {
+        let answer = match claim {
+            // The load of another call may have failed since this one looked.
+            Claim::Guard(guard, _) => match guard.unless(|key| self.remembered(key)) {
+                Ok(guard) => match &self.inner.spawner {
+                    Some(spawner) => {
+                        self.launch(spawner, guard);
+                        return None;
                     }
-                }
-                claim => break answer(claim),
-            }
+                    None => poll_once(guard.run_loader(&*self.inner.backend)),
+                },
+                Err(error) => Err(error),
+            },
+            claim => answer(claim),
         };
-        Ok(answer?.unwrap_or_else(|| unreachable!("it accepts values and errors only")))
+        Some(match answer {
+            Ok(Some(seen)) => Ok(seen),
+            Ok(None) => unreachable!("it accepts values and errors only"),
+            Err(error) => Err(error),
+        })
     }
 
     /// The failure that is remembered for an absent key.
@@ -354,7 +386,7 @@ where
     {
         match self.get_if_present(key) {
             Some(value) => Ok(value),
-            None => Ok(self.load(key).await?.value),
+            None => Ok(self.load_as_task(key).await?.value),
         }
     }
 
@@ -408,7 +440,7 @@ where
             keys,
             |key| self.remembered(key),
             launch,
-            |keys| ready(run_blocking(caught(backend.loader.load_many(&keys)))),
+            |keys| ready(poll_once(caught(backend.loader.load_many(&keys)))),
             |guard, reply| match guard.by(reply, None, backend) {
                 Ok(Some(loaded)) => Some(loaded.value),
                 Ok(None) | Err(_) => None,
@@ -461,7 +493,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
         let Some(mut call) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
             return Err(LoadError::Abandoned);
         };
-        match poll_fn(|cx| call.poll_claim(cx)).await {
+        match call.claim().await {
             // It keeps the loader no longer than it needs it.
             claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
                 Some(inner) => turn = inner.lead_refresh(hash, call, claim),

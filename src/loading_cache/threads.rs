@@ -41,7 +41,7 @@ use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
-use crate::sync::block::run_blocking;
+use crate::sync::block::poll_once;
 use crate::sync::place::{self, Overseer, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -439,8 +439,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 backend.clone()
             };
             if let Some(backend) = backend {
-                let run = guard.run_loader(backend);
-                contain(|| drop(run_blocking(contained(run))));
+                let run = guard.run_in_background(backend);
+                contain(|| poll_once(contained(run)));
             }
         }
     }

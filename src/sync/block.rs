@@ -95,9 +95,9 @@ pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>
     ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }
 
-/// Runs the blocking code of a load, with all that comes before and after: a future that is ready
+/// Polls the blocking code of a load, with all that comes before and after: a future that is ready
 /// when it is first polled.
-pub(crate) fn run_blocking<F: Future>(code: F) -> F::Output {
+pub(crate) fn poll_once<F: Future>(code: F) -> F::Output {
     let _loading = During::begin(Work::Loads);
     match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
