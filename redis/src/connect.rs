@@ -94,7 +94,8 @@ impl Connect {
         let node = Node {
             address,
             main,
-            second: Second::new(self.settings.clone(), info),
+            reads: Second::new(self.settings.clone(), info.clone()),
+            writes: Second::new(self.settings.clone(), info),
         };
         let greeting = greet(settings, &node, any_role);
         within_time(settings.connect_timeout, &node.address, greeting).await?;

@@ -6,6 +6,7 @@
 use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login};
 use crate::error::NearError;
+use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
@@ -28,7 +30,35 @@ pub(crate) struct Node {
     pub(crate) address: String,
     /// The connection without which the generation ends. The server tracks its reads.
     pub(crate) main: Connection,
-    pub(crate) second: Arc<Second>,
+    pub(crate) reads: Arc<Second>,
+    pub(crate) writes: Arc<Second>,
+}
+
+/// Has the server end a connection when the write that has it is given up: what was sent of the
+/// write may still be on its way, and would come after a later write of the key.
+pub(crate) struct EndIfGivenUp<'a> {
+    pub(crate) node: &'a Node,
+    /// The server's number of the connection; `None`: the write has its reply, or the server does
+    /// not tell.
+    pub(crate) id: Option<i64>,
+}
+
+impl Drop for EndIfGivenUp<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else {
+            return;
+        };
+        let mut main = self.node.main.requests.clone();
+        let mut ending = Box::pin(unconstrained(async move {
+            let mut kill = redis::cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(id);
+            let _ = main.send_packed_command(&kill).await;
+        }));
+        // The first poll gives it its place before each later request.
+        if (&mut ending).now_or_never().is_none() {
+            self.node.writes.runtime.spawn(ending);
+        }
+    }
 }
 
 impl Node {
@@ -47,9 +77,10 @@ impl Node {
     }
 }
 
-/// The second connection to a server: for large values, and for what would wait behind one. It is
-/// made at its first use, and again after its end. The server does not track its reads, so its end
-/// says nothing about what it brought. Where there is none to be had, the main connection serves.
+/// A second connection to a server: one for large values and for reads that would wait behind one,
+/// and one for large writes. It is made at its first use, and again after its end. The server does
+/// not track its reads, so its end says nothing about what it brought. Where there is none to be
+/// had, the main connection serves.
 pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
@@ -115,7 +146,7 @@ impl Second {
         opened
     }
 
-    /// The connection for one large write, which no later read shares.
+    /// The connection, for one large write alone.
     pub(crate) async fn lend(self: &Arc<Self>) -> Option<Connection> {
         loop {
             self.connection().await?;

@@ -359,7 +359,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let begun = Instant::now();
             let room = match (way, link.node_for(&bytes)) {
-                (Way::Second(length), Some(node)) => node.second.room(length).await,
+                (Way::Second(length), Some(node)) => node.reads.room(length).await,
                 _ => None,
             };
             if begun.elapsed() > limit && !lease.is_current() {

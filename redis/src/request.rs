@@ -175,7 +175,7 @@ impl Link {
             let mut get = Pipeline::with_capacity(1);
             get.cmd("GET").arg(key);
             // Not before: meanwhile a write might have borrowed it, to have it alone.
-            let second = node.second.connection().await;
+            let second = node.reads.connection().await;
             replies.extend(send_aside(node, second.as_ref(), &get, settings, cluster).await?);
             replies.extend(pttl);
             return answer(replies, opt_in, cluster, true);
@@ -183,7 +183,7 @@ impl Link {
         asked.cmd("GET").arg(key).cmd("PTTL").arg(key);
         // Where there is no second connection to be had, the main one serves.
         let second = if node.main.is_late() {
-            node.second.connection().await
+            node.reads.connection().await
         } else {
             None
         };

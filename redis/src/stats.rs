@@ -110,8 +110,8 @@ counters! {
     load_waits by load_wait;
     /// Reads that failed since their key was refused.
     refused_keys by refused_key;
-    /// Commands sent to the server other than reads of values: writes, deletions, questions for a
-    /// size, and what loads do with placeholders. One that is sent again counts again.
+    /// Commands that change keys, sent to the server: values, deletions, new lives, and what loads
+    /// do with placeholders. One that is sent again counts again.
     writes by write;
     /// Keys that the server reported as changed.
     invalidated_keys by invalidated_key;

@@ -8,7 +8,7 @@
 use crate::cached::Content;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
-use crate::link::Link;
+use crate::link::{EndIfGivenUp, Link};
 use crate::near::NearCache;
 use crate::placeholder;
 use crate::request::{Bytes, Okay, RequestError, Whole, no_node, typed};
@@ -313,7 +313,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let (_, link) = self.link().await?;
             let generation = link.generation;
             *sent = true;
-            self.counters.write();
+            // A question for a size changes nothing.
+            if !matches!(cmd.args_iter().next(), Some(Arg::Simple(b"STRLEN"))) {
+                self.counters.write();
+            }
             let sending = send(&link, bytes, cmd);
             let reply = tokio::select! {
                 biased;
@@ -355,24 +358,37 @@ async fn send<T: FromRedisValue>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result
 async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
     let node = link.node_for(bytes).ok_or_else(no_node)?;
     let mut main = node.main.requests.clone();
+    let failed = |error| RequestError::of(error, link.is_cluster());
     // Requests of other keys would wait behind a large value.
     let lent = if length(cmd) >= LARGE {
-        // What was sent before over the main connection comes before, too. A refusal is an answer.
-        let _ = main.send_packed_command(&redis::cmd("PING")).await;
-        node.second.lend().await
+        node.writes.lend().await
     } else {
         None
     };
-    let mut requests = lent.as_ref().map_or(main, |lent| lent.requests.clone());
-    let reply = requests.send_packed_command(cmd).await;
-    let reply = reply.and_then(Value::extract_error);
-    let reply = reply.map_err(|error| RequestError::of(error, link.is_cluster()));
-    if let Some(lent) = lent {
-        if matches!(reply, Err(RequestError::Lost(_))) {
-            return Err(RequestError::LostSecond);
-        }
-        node.second.take_back(lent).await;
+    let Some(lent) = lent else {
+        let reply = main.send_packed_command(cmd).await;
+        return reply.and_then(Value::extract_error).map_err(failed);
+    };
+    let mut apart = lent.requests.clone();
+    let (ping, mut ask_id) = (redis::cmd("PING"), redis::cmd("CLIENT"));
+    ask_id.arg("ID");
+    // What was sent before over the main connection comes before, too. A refusal is an answer.
+    let (_, id) = tokio::join!(
+        main.send_packed_command(&ping),
+        apart.send_packed_command(&ask_id)
+    );
+    let id = match id {
+        Ok(Value::Int(id)) => Some(id),
+        _ => None,
+    };
+    let mut end = EndIfGivenUp { node, id };
+    let reply = apart.send_packed_command(cmd).await;
+    let reply = reply.and_then(Value::extract_error).map_err(failed);
+    if matches!(reply, Err(RequestError::Lost(_))) {
+        return Err(RequestError::LostSecond);
     }
+    end.id = None;
+    node.writes.take_back(lent).await;
     reply
 }
 

@@ -276,8 +276,33 @@ async fn a_second_connection_that_hangs_fails_no_call() {
             println!("{:?}", begun.elapsed());
         }
         near.set("large:0", large.clone(), None).await.unwrap();
-        assert_eq!(proxy.accepted(), accepted + 1, "one attempt");
+        assert_eq!(
+            proxy.accepted(),
+            accepted + 2,
+            "one attempt for reads and one for writes"
+        );
         assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// A key whose reply was awaited when the connection ended is asked for its size first. That is no
+/// write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_for_a_size_is_no_write() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("k", "v").await;
+        let near = near(proxy.port).connect().await.unwrap();
+        proxy.hold(Direction::ToClient);
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.get("k").await });
+        until("the read is under way", async || near.stats().loads() == 1).await;
+        proxy.cut();
+        assert_eq!(reading.await.unwrap().unwrap().as_deref(), Some("v"));
+        assert_eq!(writer.calls("strlen").await, 1);
+        assert_eq!(near.stats().writes(), 0);
     }
 }
 
@@ -359,6 +384,57 @@ async fn a_small_write_that_is_given_up_comes_before_a_large_one_of_its_key() {
     }
 }
 
+/// A large write is given up, by its limit or by its caller, while its bytes are still on their
+/// way, and while a large read is, too. It never comes after a later write of its key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_write_that_is_given_up_never_comes_after_a_later_one() {
+    for program in installed() {
+        for (later, is_cancelled) in [(1, false), (100 << 10, false), (1, true)] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let mut writer = Writer::connect(server.port).await;
+            writer.set("slow", &"x".repeat(8 << 20)).await;
+            let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+            let near = near.heartbeat(Duration::from_secs(60));
+            let near = near.connect().await.unwrap();
+            assert_eq!(read(&near, "slow").await.len(), 8 << 20);
+            proxy.throttle(1 << 20);
+            let reader = near.clone();
+            let reading = tokio::spawn(async move { reader.refresh("slow").await });
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            // For each piece of 64 KiB: the first write takes more than two seconds.
+            proxy.delay(Direction::ToServer, Duration::from_millis(40));
+            let (writing, first) = (near.clone(), "1".repeat(4 << 20));
+            let writing = tokio::spawn(async move { writing.set("k", first, None).await });
+            if is_cancelled {
+                tokio::time::sleep(Duration::from_millis(600)).await;
+                writing.abort();
+                let _ = writing.await;
+            } else {
+                let given_up = writing.await.unwrap();
+                assert!(
+                    matches!(given_up, Err(NearError::Unconfirmed { .. })),
+                    "{given_up:?}"
+                );
+            }
+            let second = "2".repeat(later);
+            until("the later write is confirmed", async || {
+                near.set("k", &second, None).await.is_ok()
+            })
+            .await;
+            // Whatever is still on its way arrives meanwhile.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(4) {
+                let there: String = writer.send(&["GET", "k"]).await;
+                assert!(there == second, "the value of {} bytes", there.len());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            reading.abort();
+            assert_eq!(near.stats().lost_connections(), 0);
+        }
+    }
+}
+
 /// A value above the server's limit beside thousands of reads under way: they are measured
 /// together, and go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -425,23 +501,18 @@ async fn reads_beside_poison(port: u16, tasks: usize) -> (u64, u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
     for program in installed() {
-        // The runtime stops while it waits for the handshake, which follows a PING over the main
-        // connection, or after its write has been answered.
+        // The runtime stops while it waits for the handshake, or after its write has been answered.
         for (delay, runs_for) in [
-            (Duration::from_millis(300), Duration::from_millis(450)),
+            (Duration::from_millis(300), Duration::from_millis(150)),
             (Duration::ZERO, Duration::from_secs(20)),
         ] {
             let server = Server::start(&program, &[]).await;
             let proxy = Proxy::to(server.port).await;
-            let mut writer = Writer::connect(server.port).await;
             let large = "x".repeat(100 << 10);
-            writer.set("read", &large).await;
             // Long enough for a call that waits in vain to be told apart.
             let near = near(proxy.port).request_timeout(Duration::from_secs(20));
             let near = near.heartbeat(Duration::from_secs(20));
             let near = near.connect().await.unwrap();
-            // Now its size is known.
-            assert_eq!(read(&near, "read").await.len(), large.len());
             let accepted = proxy.accepted();
             proxy.delay(Direction::ToClient, delay);
             let (caller, value) = (near.clone(), large.clone());
@@ -460,8 +531,7 @@ async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
             })
             .await;
             let begun = Instant::now();
-            let found = near.refresh("read").await;
-            assert_eq!(found.unwrap().unwrap().len(), large.len());
+            near.set("written", &large, None).await.unwrap();
             let took = begun.elapsed();
             println!("{took:?}");
             assert!(took < Duration::from_secs(5), "{took:?}");
