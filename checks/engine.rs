@@ -24,9 +24,7 @@ impl<K, V> Engine<K, V> {
     pub(crate) fn check_invariants(&self) {
         let plan = Plan {
             budget: usize::MAX,
-            expire: false,
-            run: false,
-            ..Plan::RUN
+            ..Plan::CATCH_UP
         };
         for part in &self.parts {
             self.pass(&mut part.state.lock(), self.plan_of_part(plan));

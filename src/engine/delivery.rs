@@ -402,6 +402,14 @@ impl<K, V> Engine<K, V> {
         is_taken
     }
 
+    /// Has the listener called soon for what waits. Where no thread can be started for that, calls
+    /// it here.
+    pub(super) fn deliver_soon(&self) {
+        if !self.offer_delivery() {
+            self.deliver_here();
+        }
+    }
+
     /// The work of the thread that takes an offered delivery. True if it has to be offered again.
     pub(crate) fn deliver(&self) -> bool {
         let (notifier, waking) = (&self.notifier, &self.waking);

@@ -46,12 +46,12 @@
 use super::pass::{Plan, RUN_BUDGET};
 use super::runs::SHORTEST_NAP;
 use super::writers::most_unfreed;
-use super::{Engine, Part};
+use super::{Engine, Part, State};
 use crate::map::{Garbage, Map, TableMemory, WriteEvent};
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
-use crate::sync::{AtomicUsize, Ordering, nap, thread_local, yield_now};
+use crate::sync::{AtomicUsize, MutexGuard, Ordering, nap, thread_local, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -69,6 +69,10 @@ const YIELDS_BEFORE_NAPS: usize = 64;
 /// How many times in a row the scheduler thread retries to free memory that a reader still holds.
 /// After that it waits until the next write requests a run.
 const MAX_RECLAIM_RETRIES: u32 = 8;
+
+/// About how many items are freed behind each pass of a run, and behind each pass by which a
+/// writer evicts more.
+pub(super) const FREED_PER_RUN_PASS: usize = 2 * RUN_BUDGET;
 
 /// Nodes in a chunk, at most.
 const CHUNK_ITEMS: usize = 128;
@@ -421,6 +425,18 @@ impl<K, V> Engine<K, V> {
         if let Some(mut state) = part.state.try_lock() {
             state.freeing.reuse(ready);
         }
+    }
+
+    /// Releases the lock of a part, and frees about so many items of it.
+    pub(super) fn free_some(
+        &self,
+        part: &Part<K, V>,
+        mut state: MutexGuard<'_, State<K, V>>,
+        most: usize,
+    ) {
+        let ready = state.freeing.take_ready(most);
+        drop(state);
+        self.free(part, ready);
     }
 
     /// Lets go of the empty chunks of a part and of its shards.

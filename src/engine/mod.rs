@@ -112,12 +112,13 @@ use freeing::Freeing;
 use lifetimes::needs_own_column;
 pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
+pub(crate) use pass::Occasion;
 use pass::Plan;
 use std::sync::Arc;
 use std::time::Duration;
 use waking::Waking;
+pub(crate) use writers::WriteOutcome;
 use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
-pub(crate) use writers::{CallKind, WriteOutcome};
 
 /// A cache without its hasher; see the module docs.
 ///

@@ -46,76 +46,89 @@ const EXAMINED_PER_EVICTION: usize = 8;
 /// After so many victims a pass looks again at what the other parts of the cache weigh.
 const VICTIMS_PER_LOOK: usize = 32;
 
-/// The kinds of work of one pass, and the amount of each.
+/// What a pass is run for, and so what may come with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// As wide as the other fields of a `WriteOutcome`: a copy of the padding behind a narrow one takes
+// four more instructions.
+#[repr(usize)]
+pub(crate) enum Occasion {
+    /// A run. Its passes also move units of tables that grow or shrink, and let each entry report
+    /// its next read again, whatever has happened since it reported the last.
+    Run,
+    /// A call that brings the cache up to date ([`Plan::CATCH_UP`]).
+    CatchUp,
+    /// A write, behind which the caller helps. It may wait for a maintenance lock.
+    Write,
+    /// A read, behind which the caller helps: by one pass, over the part that it has locked. It
+    /// takes the lock at once or not at all. Only if it has called the listener, it waits for the
+    /// lock, to give back what was told.
+    Read,
+    /// A read that still holds a pin. Beside what holds for any read, it runs no destructor and
+    /// calls no listener.
+    PinnedRead,
+}
+
+impl Occasion {
+    /// Whether the caller may wait for a maintenance lock, and so for another thread's pass.
+    pub(super) fn may_wait(self) -> bool {
+        !matches!(self, Self::Read | Self::PinnedRead)
+    }
+}
+
+/// Which batches a pass drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    /// None: the pass only makes room.
+    Nothing,
+    /// Those of all shards alike, as far as the budget goes. Such a pass leaves nothing behind: it
+    /// begins a grace period for however little was retired.
+    All,
+    /// Those of all shards, that of this one last, and however little budget is left: the shard of
+    /// the caller that helps.
+    OwnLast(usize),
+}
+
+/// The work of one pass, and the amount of it.
 ///
-/// | plan | of a run | drains | removes what is due | evicts |
-/// |---|---|---|---|---|
-/// | [`RUN`](Self::RUN) | yes | yes | yes | yes |
-/// | [`RECLAIM`](Self::RECLAIM), after the passes of a run, so that memory may be freed | yes | yes | no | yes |
-/// | [`CATCH_UP`](Self::CATCH_UP), of a call that brings the cache up to date | no | yes | no | yes |
-/// | of a writer that helps (`plan_of_help`) | no | yes | if that is the work of callers, or its batch is full | yes |
-/// | [`of_due`](Self::of_due), of that writer over another part | no | no | yes | no |
+/// | plan | drains | removes what is due | evicts |
+/// |---|---|---|---|
+/// | [`RUN`](Self::RUN) | yes | yes | yes |
+/// | [`CATCH_UP`](Self::CATCH_UP), of a call that brings the cache up to date | yes | no | yes |
+/// | of a run that frees (`run_reclaim`) | yes | no | yes |
+/// | of a caller that helps (`plan_of_help`) | yes | if that is the work of callers, or its batch is full | yes |
+/// | of that caller over another part, in which entries are due | no | yes | no |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
+    pub(super) occasion: Occasion,
     pub(super) budget: usize,
-    /// The shard of the writer that helps: it is drained last, and however little budget is left.
-    /// `None` for other passes: these begin a grace period for however little was retired.
-    pub(super) own: Option<usize>,
-    /// Whether batches are drained.
-    pub(super) drain: bool,
+    pub(super) drain: Drain,
     /// Whether due entries are removed.
     pub(super) expire: bool,
-    /// Whether victims are removed.
-    pub(super) evict: bool,
-    /// Whether this is a pass of a run: it also moves units of tables that grow or shrink, and lets
-    /// each entry report its next read again, whatever has happened since it reported the last.
-    pub(super) run: bool,
     /// If the wheel's current bucket, whose tick has not ended, has at most so many nodes, it is
     /// searched for entries that are due.
     pub(super) sweep: usize,
+    /// Whether victims are removed.
+    pub(super) evict: bool,
     /// Whether victims are removed although other parts of the cache should remove theirs first:
     /// the pass was asked to, since the part is the heaviest.
     pub(super) asked: bool,
-    /// Whether the call may lock a part again behind the pass, and so wait for another thread. A
-    /// read may not: it runs one pass, over the part that it has locked, and delivers behind it.
-    pub(super) waits: bool,
-    /// About how many removed items are freed behind the pass, with no lock held; but behind that
-    /// of a writer over its own part `Engine::after_help` decides. 0: the caller holds a pin, so no
-    /// destructor may run.
-    pub(super) frees: usize,
 }
 
 impl Plan {
     pub(super) const RUN: Self = Self {
+        occasion: Occasion::Run,
         budget: RUN_BUDGET,
-        own: None,
-        drain: true,
+        drain: Drain::All,
         expire: true,
-        evict: true,
-        run: true,
         sweep: 0,
+        evict: true,
         asked: false,
-        waits: true,
-        frees: 2 * RUN_BUDGET,
     };
-
-    pub(super) const RECLAIM: Self = Self {
-        expire: false,
-        ..Self::RUN
-    };
-
-    pub(super) fn of_due(writers: Self) -> Self {
-        Self {
-            drain: false,
-            expire: true,
-            evict: false,
-            ..writers
-        }
-    }
 
     pub(super) const CATCH_UP: Self = Self {
-        run: false,
-        ..Self::RECLAIM
+        occasion: Occasion::CatchUp,
+        expire: false,
+        ..Self::RUN
     };
 }
 
@@ -149,6 +162,8 @@ pub(super) struct Passed {
     pub(super) applied: usize,
     /// Whether the cache is over its bound, but not because of this part.
     pub(super) others_must_evict: bool,
+    /// Whether it has posted notifications.
+    pub(super) has_posted: bool,
 }
 
 impl<K, V> Engine<K, V> {
@@ -186,7 +201,7 @@ impl<K, V> Pass<'_, K, V> {
             .freeing
             .start_drain(&engine.domain, shards, has_rings);
         self.state.take_reads(&engine.reads);
-        let drained = self.plan.drain && self.drain();
+        let drained = self.drain();
         self.renew_reads();
         self.state.freeing.end_drain();
         let has_others = engine.parts.len() > 1;
@@ -197,6 +212,7 @@ impl<K, V> Pass<'_, K, V> {
         if has_others {
             self.publish();
         }
+        self.count_pass();
         let seals_little = self.seals_little();
         self.state.freeing.seal(&engine.domain, seals_little);
         if engine.is_small_by_entries() {
@@ -205,6 +221,7 @@ impl<K, V> Pass<'_, K, V> {
             }
         }
         let gathered = &mut self.state.gathered;
+        let has_posted = !gathered.is_empty();
         engine.notifier.post(gathered);
         if let (Some(counters), Some(begun)) = (&engine.counters, begun) {
             counters.add(Count::Passes, 1);
@@ -220,6 +237,7 @@ impl<K, V> Pass<'_, K, V> {
                 || (self.plan.evict && self.state.excess() > 0),
             applied: self.applied,
             others_must_evict: has_others && self.others_must_evict(),
+            has_posted,
         }
     }
 
@@ -235,14 +253,21 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Whether this pass begins a grace period however little was retired: so that it leaves
-    /// nothing behind, if no writer runs it. Where no run comes, writers see to that now and then.
-    fn seals_little(&mut self) -> bool {
-        if self.plan.own.is_none() {
+    /// Counts the passes that leave something behind, since the last one that did not.
+    fn count_pass(&mut self) {
+        if self.plan.drain == Drain::All {
             self.state.passes_of_writers = 0;
+        } else {
+            self.state.passes_of_writers = self.state.passes_of_writers.wrapping_add(1);
+        }
+    }
+
+    /// Whether this pass begins a grace period however little was retired, so that it leaves
+    /// nothing behind. Where no run comes, some passes of writers do that, too.
+    fn seals_little(&self) -> bool {
+        if self.plan.drain == Drain::All {
             return true;
         }
-        self.state.passes_of_writers = self.state.passes_of_writers.wrapping_add(1);
         let is_turn = self.state.passes_of_writers % WRITERS_PER_SEAL == 0;
         is_turn && self.engine.waking.scheduler.is_none()
     }
@@ -310,7 +335,7 @@ impl<K, V> Pass<'_, K, V> {
         // A replacement of equal weight never forces an eviction.
         let renewals = &mut self.state.renewals;
         let are_due = renewals.are_due_by_entries(self.admitted, eviction.len());
-        if self.plan.run {
+        if self.plan.occasion == Occasion::Run {
             renewals.admitted = 0;
             self.engine.reads.renew();
             self.state.stamp = self.engine.reads.stamp();
@@ -324,12 +349,18 @@ impl<K, V> Pass<'_, K, V> {
     /// the writer that runs the pass comes last, so that its new entry is the newest and is evicted
     /// last. True if no shard was left out.
     fn drain(&mut self) -> bool {
-        let own = self.plan.own;
+        let own = match self.plan.drain {
+            Drain::Nothing => return false,
+            Drain::All => None,
+            Drain::OwnLast(shard) => Some(shard),
+        };
         let parts = self.engine.parts.len();
         let shards = self.engine.map.shards();
-        let of_others = own.map_or(self.budget, |_| self.engine.caller_budget.min(self.budget));
-        let kept = self.budget - of_others;
-        self.budget = of_others;
+        let mut kept = 0;
+        if own.is_some() {
+            kept = self.budget.saturating_sub(self.engine.caller_budget);
+            self.budget -= kept;
+        }
         let mut round = true;
         for _ in 0..self.engine.shards_of_part() {
             if self.budget == 0 {
@@ -361,7 +392,7 @@ impl<K, V> Pass<'_, K, V> {
         let room = 2 * self.engine.batch_soft_limit.load(Ordering::Relaxed);
         self.state.batch.reserve(room);
         let mut locked = self.engine.map.lock_shard(shard);
-        if self.plan.run && locked.is_resizing() {
+        if self.plan.occasion == Occasion::Run && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }

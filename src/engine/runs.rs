@@ -15,8 +15,8 @@
 //! all shards moves [`RESIZE_UNITS`] units of each table. Moves that the removals of the run have
 //! begun take no part of the effort.
 
-use super::freeing::is_freeing;
-use super::pass::{MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
+use super::freeing::{FREED_PER_RUN_PASS, is_freeing};
+use super::pass::{MAX_CHEAP_SWEEP, Occasion, Plan, RESIZE_UNITS};
 use super::waking::{COALESCE_DELAY, Run};
 use super::{Engine, Part, State};
 use crate::eviction::Eviction;
@@ -58,7 +58,7 @@ impl<K, V> Engine<K, V> {
         let mut state = part.state.lock();
         let more = self.pass(&mut state, plan).more;
         let judged = more.then(|| judge(&state));
-        let ready = state.freeing.take_ready(plan.frees);
+        let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
         unlock_fairly(state);
         self.free(part, ready);
         judged
@@ -90,7 +90,10 @@ impl<K, V> Engine<K, V> {
         if is_freeing() {
             return;
         }
-        let plan = Plan::RECLAIM;
+        let plan = Plan {
+            expire: false,
+            ..Plan::RUN
+        };
         // One pass begins a grace period. The next finds it over, unless a reader is pinned, and
         // drains. The insertions and removals of their destructors take two more passes. A reader
         // that is pinned at that moment takes one more.
@@ -103,7 +106,7 @@ impl<K, V> Engine<K, V> {
         }
         for part in &self.parts {
             let ready = part.state.lock().freeing.ready();
-            for _ in 0..ready.div_ceil(plan.frees) {
+            for _ in 0..ready.div_ceil(FREED_PER_RUN_PASS) {
                 self.run_pass(part, plan, |_| ());
             }
         }
@@ -113,9 +116,10 @@ impl<K, V> Engine<K, V> {
     /// listener has heard of them.
     pub(crate) fn free_removed(&self) {
         self.run_all(Plan::CATCH_UP);
-        // It delivers too where there is no thread for an offer.
-        if self.tells_callers() || !self.offer_delivery() {
+        if self.tells_callers() {
             self.deliver_here();
+        } else {
+            self.deliver_soon();
         }
         self.run_reclaim();
         // The scheduler thread may have taken some of them out.
@@ -331,7 +335,11 @@ impl Goal {
     /// Whether a run with this plan may end in this state.
     fn is_reached<K, V>(&mut self, state: &State<K, V>, map: &Map<K, V>, plan: Plan) -> bool {
         self.reached_at(state.drained, state.done, state.left(plan), || {
-            if plan.run { map.units_left() } else { 0 }
+            if plan.occasion == Occasion::Run {
+                map.units_left()
+            } else {
+                0
+            }
         })
     }
 

@@ -6,8 +6,8 @@
 //! reached the soft limit, after a removal of which a `Caller` listener has to hear, and if a run
 //! is due where no thread wakes the cache.
 //!
-//! A reader helps in the steps of a writer, and by the plan of one ([`CallKind`]): behind a read
-//! that has found an entry due, or one that has moved a deadline under its shard's lock.
+//! A reader helps in the steps of a writer, but does not wait ([`Occasion`]): behind a read that
+//! has found an entry due, or one that has moved a deadline under its shard's lock.
 //!
 //! ```text
 //! help                  takes the lock of the part, or gives up (lock_to_help)
@@ -17,7 +17,11 @@
 //!   help_by_pass        else: a part in which entries are due, if the cache is full; the own one
 //!   help_own_part       a pass; over the bound: more evictions here (evict_excess), or in the
 //!                         heaviest part (help_heaviest)
-//! after_help            calls the listener, frees, waits for memory, offers a delivery
+//! follow_passes         the caller holds no pin:
+//!   deliver_here        with `Delivery::Caller`, tells the listener what has left
+//!   free_some           frees about as much as the pass has applied events
+//!   await_reclaim       waits, if too much is unfreed
+//!   deliver_soon        offers a delivery, if no run comes that does
 //! ```
 //!
 //! # Where no thread wakes the cache
@@ -55,7 +59,8 @@
 //! [`Waking`]: super::waking::Waking
 //! [`Delivery::Caller`]: crate::Delivery::Caller
 
-use super::pass::{Passed, Plan, RUN_BUDGET};
+use super::freeing::FREED_PER_RUN_PASS;
+use super::pass::{Drain, Occasion, Passed, Plan, RUN_BUDGET};
 use super::{Engine, Part, State};
 use crate::buffer::Offer;
 use crate::map::Shard;
@@ -130,22 +135,6 @@ const YIELDS_BEFORE_LOCK: usize = 64;
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
 const VAIN_REMOVALS_PER_PASS: u32 = 32;
 
-/// The call after which maintenance may be done, and so what it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// As wide as the other fields of a `WriteOutcome`: a copy of the padding behind a narrow one takes
-// four more instructions.
-#[repr(usize)]
-pub(crate) enum CallKind {
-    /// A write. It may wait for a maintenance lock.
-    Write,
-    /// A read. It takes the lock for its pass at once or not at all. Only a thread that has called
-    /// the listener waits for one, to give back what was told.
-    Read,
-    /// A read that still holds a pin. Beside what holds for any read, it runs no destructor and
-    /// calls no listener.
-    PinnedRead,
-}
-
 /// The facts about a write that maintenance needs: for `Engine::after_write`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -160,21 +149,21 @@ pub(crate) struct WriteOutcome {
     /// in, it was.
     pub(crate) now: u64,
     /// Not 0 if a node left the map or was refused.
-    // As wide as the others, see `CallKind`.
+    // As wide as the others, see `Occasion`.
     pub(crate) removed: usize,
-    pub(crate) call: CallKind,
+    pub(crate) occasion: Occasion,
 }
 
 impl WriteOutcome {
     /// Of a call that has changed nothing in this shard.
-    fn of_none(shard: usize, now: u64, call: CallKind) -> Self {
+    fn of_none(shard: usize, now: u64, occasion: Occasion) -> Self {
         Self {
             shard,
             buffered: 0,
             deadline: NEVER,
             now,
             removed: 0,
-            call,
+            occasion,
         }
     }
 
@@ -187,7 +176,7 @@ impl WriteOutcome {
             deadline,
             now,
             removed: 0,
-            call: CallKind::Write,
+            occasion: Occasion::Write,
         }
     }
 
@@ -203,7 +192,7 @@ impl WriteOutcome {
 
 impl<K, V> Engine<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
-    /// holds no lock, and no pin unless [`CallKind`] says so.
+    /// holds no lock, and no pin unless [`Occasion`] says so.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
@@ -275,7 +264,7 @@ impl<K, V> Engine<K, V> {
         let count = self.vain_removals.fetch_add(1, Ordering::Relaxed);
         if count % VAIN_REMOVALS_PER_PASS == 0 {
             let shard = self.map.shard_of(hash);
-            self.help(WriteOutcome::of_none(shard, NEVER, CallKind::Write));
+            self.help(WriteOutcome::of_none(shard, NEVER, Occasion::Write));
         }
     }
 
@@ -284,7 +273,7 @@ impl<K, V> Engine<K, V> {
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
         let shard = self.map.shard_of(hash);
-        let outcome = WriteOutcome::of_none(shard, now, CallKind::Read);
+        let outcome = WriteOutcome::of_none(shard, now, Occasion::Read);
         if self.wants_help(&outcome) {
             self.help(outcome);
         }
@@ -323,88 +312,88 @@ impl<K, V> Engine<K, V> {
         let Some(state) = self.lock_to_help(part, &outcome) else {
             return;
         };
+        let has_pin = outcome.occasion == Occasion::PinnedRead;
         let is_alone = self.waking.scheduler.is_none();
         // A call that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
-        let may_expire = is_alone || outcome.call != CallKind::PinnedRead;
+        let may_expire = is_alone || !has_pin;
         let is_due = may_expire && self.waking.is_due_for_callers(outcome.now, &self.clock);
         let plan = self.plan_of_help(&outcome, is_due);
-        let posted = if plan.waits {
-            0
-        } else {
-            self.notifier.posted()
-        };
         let stands_for_run = is_due || (is_alone && self.parts.len() == 1);
-        let (state, applied) = if stands_for_run {
+        let (state, passed) = if stands_for_run {
             self.help_by_run(part, state, plan)
         } else {
             self.help_by_pass(part, state, plan, outcome.now)
         };
-        if outcome.call != CallKind::PinnedRead {
-            // A read that has removed nothing waits for no listener.
-            let delivers = plan.waits || self.notifier.posted() > posted;
-            self.after_help(part, state, plan, applied, delivers, stands_for_run);
+        if !has_pin {
+            self.follow_passes(part, state, outcome.occasion, passed, stands_for_run);
         }
     }
 
     /// The plan of a helping call for the part of its shard. `is_due`: something is to be expired,
     /// and that is the work of this call.
     fn plan_of_help(&self, outcome: &WriteOutcome, is_due: bool) -> Plan {
-        let has_pin = outcome.call == CallKind::PinnedRead;
         // With `Delivery::Caller`, a call that removes an entry also calls the listener. A call
         // that may not do that removes none.
-        let may_remove = !(has_pin && self.tells_callers());
+        let may_remove = outcome.occasion != Occasion::PinnedRead || !self.tells_callers();
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
         // takes part.
         let is_full = outcome.buffered >= self.most_events();
         Plan {
+            occasion: outcome.occasion,
             budget: outcome.buffered + self.caller_budget,
-            own: Some(outcome.shard),
+            drain: Drain::OwnLast(outcome.shard),
             expire: may_remove && (is_full || is_due),
+            sweep: 0,
             evict: may_remove,
-            run: false,
-            waits: outcome.call == CallKind::Write,
-            frees: if has_pin { 0 } else { self.caller_budget },
-            ..Plan::RUN
+            asked: false,
         }
     }
 
     /// Helps by a pass over the caller's part, behind one over a part with due entries if the cache
-    /// is full. `now` is [`NEVER`] if the clock was not read. Returns the lock, and how many events
-    /// were applied.
+    /// is full. `now` is [`NEVER`] if the clock was not read. Returns the lock.
     fn help_by_pass<'a>(
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
         plan: Plan,
         now: u64,
-    ) -> (MutexGuard<'a, State<K, V>>, usize) {
-        if plan.evict && plan.waits && self.parts.len() > 1 {
+    ) -> (MutexGuard<'a, State<K, V>>, Passed) {
+        if plan.evict && plan.occasion.may_wait() && self.parts.len() > 1 {
             if let Some(due) = self.due_part(part, now) {
                 drop(state);
-                self.help_part(due, Plan::of_due(plan));
+                let of_due = Plan {
+                    drain: Drain::Nothing,
+                    expire: true,
+                    evict: false,
+                    ..plan
+                };
+                self.help_part(due, of_due);
                 state = part.state.lock();
             }
         }
-        let (state, passed) = self.help_own_part(part, state, plan);
-        (state, passed.applied)
+        self.help_own_part(part, state, plan)
     }
 
     /// Helps in place of a run: by passes over all parts, the caller's last. Arranges the next run.
-    /// Returns the lock of the caller's part, and how many events were applied there.
+    /// Returns the lock of the caller's part, and what the pass over it has left.
     fn help_by_run<'a>(
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
         plan: Plan,
-    ) -> (MutexGuard<'a, State<K, V>>, usize) {
+    ) -> (MutexGuard<'a, State<K, V>>, Passed) {
         let run = self.waking.begin();
-        let mut others_have_more = !plan.waits && self.parts.len() > 1;
-        if plan.waits && self.parts.len() > 1 {
-            // What is due leaves all parts before a live entry leaves this one.
-            drop(state);
-            others_have_more = self.help_others(part, plan);
-            state = part.state.lock();
+        let mut others_have_more = false;
+        if self.parts.len() > 1 {
+            if plan.occasion.may_wait() {
+                // What is due leaves all parts before a live entry leaves this one.
+                drop(state);
+                others_have_more = self.help_others(part, plan);
+                state = part.state.lock();
+            } else {
+                others_have_more = true;
+            }
         }
         let (state, passed) = self.help_own_part(part, state, plan);
         let mut next = time::earliest(state.wheel.next_visit(), self.next_visit_of_others(part));
@@ -416,7 +405,7 @@ impl<K, V> Engine<K, V> {
             next = time::earliest(next, run.moment());
         }
         run.end(next, None, &self.clock);
-        (state, passed.applied)
+        (state, passed)
     }
 
     /// A pass over the caller's own part. If the cache is over its bound nevertheless, evicts more.
@@ -428,12 +417,17 @@ impl<K, V> Engine<K, V> {
     ) -> (MutexGuard<'a, State<K, V>>, Passed) {
         let found = state.excess();
         let mut passed = self.pass(&mut state, plan);
-        if !plan.evict || !plan.waits {
+        if !plan.evict || !plan.occasion.may_wait() {
             return (state, passed);
         }
         let debt = state.excess().saturating_sub(found);
         if debt > 0 && state.is_far_over(self.parts.len()) {
-            (state, passed.more) = self.evict_excess(part, state, debt, plan);
+            let of_more = Plan {
+                budget: RUN_BUDGET,
+                drain: Drain::Nothing,
+                ..plan
+            };
+            (state, passed.more) = self.evict_excess(part, state, debt, of_more);
         }
         if passed.others_must_evict {
             drop(state);
@@ -443,43 +437,33 @@ impl<K, V> Engine<K, V> {
         (state, passed)
     }
 
-    /// After the passes of a caller that holds no pin: delivers, if that is the caller's work, and
-    /// frees memory, about as much as its pass has applied events.
-    fn after_help<'a>(
+    /// After the passes of a caller that holds no pin: what is left to do without the lock.
+    fn follow_passes<'a>(
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
-        plan: Plan,
-        applied: usize,
-        delivers: bool,
+        occasion: Occasion,
+        passed: Passed,
         stood_for_run: bool,
     ) {
         let tells = self.tells_callers();
-        if tells && delivers {
+        // A read that has removed nothing waits for no listener.
+        if tells && (occasion.may_wait() || passed.has_posted) {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            if plan.waits {
-                state = part.state.lock();
-            } else if let Some(free) = part.state.try_lock() {
-                state = free;
-            } else {
-                return;
-            }
+            state = part.state.lock();
         }
-        // As many as came in, plus a bounded part of the rest.
-        let ready = state.freeing.take_ready(applied + plan.frees);
         let retired = state.freeing.retired;
-        drop(state);
-        self.free(part, ready);
-        if plan.waits {
+        // As many as came in, plus a bounded part of the rest.
+        self.free_some(part, state, passed.applied + self.caller_budget);
+        if occasion.may_wait() {
             self.await_reclaim(part, retired);
         }
-        let requests_nothing = !plan.waits || self.waking.scheduler.is_none();
-        let offers = !tells && (stood_for_run || requests_nothing);
-        if offers && !self.offer_delivery() {
-            // There is no thread for it.
-            self.deliver_here();
+        // A writer has requested a run, which offers a delivery, if a thread runs it.
+        let run_comes = occasion.may_wait() && !self.waking.scheduler.is_none();
+        if !tells && (stood_for_run || !run_comes) {
+            self.deliver_soon();
         }
     }
 
@@ -490,9 +474,7 @@ impl<K, V> Engine<K, V> {
             return true;
         };
         let more = self.pass(&mut state, plan).more;
-        let ready = state.freeing.take_ready(plan.frees);
-        drop(state);
-        self.free(part, ready);
+        self.free_some(part, state, self.caller_budget);
         more
     }
 
@@ -500,7 +482,7 @@ impl<K, V> Engine<K, V> {
     /// Returns whether there is more that they have not looked at.
     fn help_others(&self, own: &Part<K, V>, plan: Plan) -> bool {
         let plan = Plan {
-            own: None,
+            drain: Drain::All,
             evict: false,
             ..plan
         };
@@ -521,7 +503,7 @@ impl<K, V> Engine<K, V> {
         }
         let heaviest = self.heaviest(own);
         let evict = Plan {
-            drain: false,
+            drain: Drain::Nothing,
             asked: true,
             ..plan
         };
@@ -543,7 +525,7 @@ impl<K, V> Engine<K, V> {
     ) -> Option<MutexGuard<'a, State<K, V>>> {
         let state = &part.state;
         // A read waits for no pass, however many events wait.
-        if outcome.call != CallKind::Write {
+        if !outcome.occasion.may_wait() {
             return state.try_lock();
         }
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
@@ -578,9 +560,9 @@ impl<K, V> Engine<K, V> {
         most_events(self.max_capacity(), self.map.shards())
     }
 
-    /// Runs passes that evict, until the excess that the caller has added is gone, the weight is no
-    /// longer far over the bound, or a pass removes nothing. Returns the lock, and whether the last
-    /// pass left work.
+    /// Runs passes of this plan, until the excess that the caller has added is gone, the weight is
+    /// no longer far over the bound, or a pass removes nothing. Returns the lock, and whether the
+    /// last pass left work.
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
@@ -589,20 +571,10 @@ impl<K, V> Engine<K, V> {
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
-        of_caller: Plan,
+        plan: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
-        let plan = Plan {
-            budget: RUN_BUDGET,
-            drain: false,
-            frees: if of_caller.frees == 0 {
-                0
-            } else {
-                Plan::RUN.frees
-            },
-            ..of_caller
-        };
         loop {
-            let ready = state.freeing.take_ready(plan.frees);
+            let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
             unlock_fairly(state);
             self.free(part, ready);
             state = part.state.lock();

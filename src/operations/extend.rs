@@ -2,7 +2,7 @@
 
 use super::find::Judged;
 use super::transact::{Decision, Tried};
-use crate::engine::{CallKind, EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
+use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, Occasion, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time;
@@ -131,7 +131,7 @@ impl<K, V> Engine<K, V> {
             return kept_if_frozen(node, judged, now);
         }
         let outcome = WriteOutcome {
-            call: CallKind::PinnedRead,
+            occasion: Occasion::PinnedRead,
             ..WriteOutcome::of_change(&shard, wanted, now)
         };
         drop(shard);

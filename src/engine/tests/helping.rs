@@ -1,9 +1,7 @@
 //! What a caller does to help maintenance, and how much at a time.
 
-use super::super::pass::Plan;
-use super::super::pass::RUN_BUDGET;
-use super::super::pass::SWEEPS_PER_TICK;
-use super::super::writers::{BATCH_HARD_LIMIT, CALLER_BUDGET};
+use super::super::pass::{Drain, Plan, RUN_BUDGET, SWEEPS_PER_TICK};
+use super::super::writers::BATCH_HARD_LIMIT;
 use super::{Deaf, node};
 use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
@@ -48,18 +46,10 @@ fn drain(cache: &Cache<u32, u32>) {
     engine.pass(&mut engine.parts[0].state.lock(), plan);
 }
 
-/// The plan of a caller's first pass.
-const HELP: Plan = Plan {
-    budget: CALLER_BUDGET,
-    own: Some(0),
-    ..Plan::RUN
-};
-
-/// That of its later ones.
+/// The plan of the passes by which a caller evicts more.
 const EVICT: Plan = Plan {
-    budget: RUN_BUDGET,
-    drain: false,
-    ..HELP
+    drain: Drain::Nothing,
+    ..Plan::RUN
 };
 
 #[test]
@@ -128,19 +118,12 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let once = 2 * RUN_BUDGET..2 * RUN_BUDGET + 128;
     let cache = over_by(4 * BATCH_HARD_LIMIT as u32);
     let engine = cache.engine();
-    for frees in [0, 1] {
-        let before = leave_to_free(&cache);
-        let state = engine.parts[0].state.lock();
-        let plan = Plan { frees, ..EVICT };
-        let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, plan);
-        let freed = before - state.freeing.ready();
-        drop(state);
-        if frees == 0 {
-            assert_eq!(freed, 0, "a caller that holds a pin");
-        } else {
-            assert!(once.contains(&freed), "{freed}");
-        }
-    }
+    let before = leave_to_free(&cache);
+    let state = engine.parts[0].state.lock();
+    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, EVICT);
+    let freed = before - state.freeing.ready();
+    drop(state);
+    assert!(once.contains(&freed), "{freed}");
     let before = leave_to_free(&cache);
     engine.run_pass(&engine.parts[0], EVICT, |_| ());
     let freed = before - engine.parts[0].state.lock().freeing.ready();
@@ -184,7 +167,7 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
         // Too small a budget to empty the bucket, so that it stays crowded.
         let plan = Plan {
             budget: 4,
-            drain: false,
+            drain: Drain::Nothing,
             ..Plan::RUN
         };
         engine.pass(&mut state, plan);

@@ -9,7 +9,7 @@ mod succession;
 mod waking;
 
 use super::State;
-use super::pass::{Pass, Plan};
+use super::pass::{Drain, Occasion, Pass, Plan};
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::buffer::Renewals;
 use crate::eviction::Eviction;
@@ -119,8 +119,8 @@ fn assert_the_stamp_is_renewed_by(mut change: impl FnMut(&Cache<u32, u32>, u32))
     cache.run_pending_tasks();
     let engine = cache.engine();
     let of_a_writer = Plan {
-        own: Some(0),
-        run: false,
+        occasion: Occasion::Write,
+        drain: Drain::OwnLast(0),
         ..Plan::RUN
     };
     let pass = |plan| {
@@ -277,7 +277,7 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
     assert!(engine.set_max_capacity(10));
     let plan = Plan {
         budget: 32,
-        own: Some(0),
+        drain: Drain::OwnLast(0),
         ..Plan::RUN
     };
     for came in [0, 4, 32] {

@@ -4,7 +4,7 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
-use crate::engine::pass::Plan;
+use crate::engine::pass::{Drain, Occasion, Plan};
 use crate::hash::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
@@ -42,17 +42,16 @@ fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, 
 
 /// A random kind of pass.
 fn plan(dice: &mut Dice, shard: usize) -> Plan {
+    let occasions = [Occasion::Run, Occasion::Write];
+    let drains = [Drain::Nothing, Drain::All, Drain::OwnLast(shard)];
     Plan {
+        occasion: occasions[dice.below(2) as usize],
         budget: 1 + dice.below(40) as usize,
-        own: dice.once_in(2).then_some(shard),
-        drain: dice.once_in(2),
+        drain: drains[dice.below(3) as usize],
         expire: dice.once_in(2),
-        evict: dice.once_in(2),
-        run: dice.once_in(2),
         sweep: usize::from(dice.once_in(2)) * usize::MAX,
+        evict: dice.once_in(2),
         asked: false,
-        waits: dice.once_in(2),
-        frees: Plan::RUN.frees,
     }
 }
 
