@@ -112,7 +112,7 @@ pub(super) struct Freeing<K, V> {
     sealed: usize,
     pub(super) taken: usize,
     /// Runs in a row that left memory unfreed since the last grace period began.
-    retries: u32,
+    pub(super) retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
     wait_expired: bool,
     /// How many items were retired when the last run ended.
@@ -309,15 +309,20 @@ impl<K, V> Freeing<K, V> {
         }
     }
 
-    /// After a run: how many runs in a row have left memory unfreed; none if a table is resizing.
-    /// `None` if nothing is left, or if enough runs were made for this reason.
-    pub(super) fn retry(&mut self, is_resizing: bool) -> Option<u32> {
+    /// A run has ended: counts it, if it has left memory unfreed for another reason than that a
+    /// table is resizing.
+    pub(super) fn count_run(&mut self, is_resizing: bool) {
+        self.retired_by_run = self.retired;
         if is_resizing || self.is_empty() {
             self.retries = 0;
-            return is_resizing.then_some(0);
+        } else {
+            self.retries = self.retries.saturating_add(1);
         }
-        self.retries = self.retries.saturating_add(1);
-        (self.retries <= MAX_RECLAIM_RETRIES).then_some(self.retries)
+    }
+
+    /// Whether another run may free what is left, and not enough runs were made for this reason.
+    pub(super) fn wants_retry(&self) -> bool {
+        !self.is_empty() && self.retries <= MAX_RECLAIM_RETRIES
     }
 
     /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
@@ -341,18 +346,14 @@ impl<K, V> Freeing<K, V> {
         taken
     }
 
-    /// After a run: whether emptied chunks are to be let go. Nothing was retired since the run
-    /// before, and all that was is `freed`: so the cache may need no chunks for long.
-    pub(super) fn releases_emptied(&mut self, freed: usize) -> bool {
-        if self.retired_at_release == self.retired {
-            return false;
-        }
-        let is_idle = self.retired_by_run == self.retired && self.is_empty() && freed == self.taken;
-        self.retired_by_run = self.retired;
-        if is_idle {
-            self.retired_at_release = self.retired;
-        }
-        is_idle
+    /// At the end of a run, before it is counted: whether emptied chunks are to be let go. Nothing
+    /// was retired since the run before, and all that was is `freed`: so the cache may need no
+    /// chunks for long.
+    pub(super) fn keeps_too_much(&self, freed: usize) -> bool {
+        self.retired_at_release != self.retired
+            && self.retired_by_run == self.retired
+            && self.is_empty()
+            && freed == self.taken
     }
 
     /// Whether it has fewer emptied chunks than shards.
@@ -441,9 +442,9 @@ impl<K, V> Engine<K, V> {
 
     /// Lets go of the empty chunks of a part and of its shards.
     #[cold]
-    pub(super) fn release_emptied(&self, part: &Part<K, V>) {
-        let mut state = part.state.lock();
+    pub(super) fn release_emptied(&self, mut state: MutexGuard<'_, State<K, V>>) {
         let freeing = &mut state.freeing;
+        freeing.retired_at_release = freeing.retired;
         let mut emptied = std::mem::take(&mut freeing.spare_chunks);
         let mut shards = Vec::new();
         for open in &mut freeing.filling {

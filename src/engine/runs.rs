@@ -181,23 +181,28 @@ impl<K, V> Engine<K, V> {
         };
         let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
         for round in 1.. {
-            let is_done = self.run_round(plan, &mut goals);
+            let mut left = self.run_round(plan, &mut goals);
             plan.sweep = 0;
-            let stopped = self.deliver_from_run();
+            if self.deliver_from_run() {
+                left = Left::DueMeanwhile;
+            }
             if waking.cache.is_closed() {
                 return None;
             }
-            if stopped {
-                // Work has fallen due meanwhile. It is done as well: the run begins again.
-                run = waking.begin();
-                goals = self.goals();
-            } else if is_done && !goals.has_later_work {
-                break;
-            }
             // A run may end before all work is done: the thread also serves other caches, or it
             // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let is_long = round >= most && (stopped || waking.scheduler.is_shared());
-            if is_long || (is_done && !stopped) {
+            let leaves_rest = match left {
+                Left::Nothing => break,
+                Left::OfOthers => true,
+                Left::OfRun => round >= most && waking.scheduler.is_shared(),
+                Left::DueMeanwhile => {
+                    // It is done as well: the run begins again.
+                    run = waking.begin();
+                    goals = self.goals();
+                    round >= most
+                }
+            };
+            if leaves_rest {
                 let next = self.next_visit();
                 return run.end(next, Some(Duration::ZERO), &self.clock);
             }
@@ -219,12 +224,14 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let mut state = part.state.lock();
             next = time::earliest(next, state.wheel.next_visit());
-            if let Some(retries) = state.freeing.retry(is_resizing) {
+            let keeps_too_much = state.freeing.keeps_too_much(part.freed());
+            state.freeing.count_run(is_resizing);
+            if is_resizing || state.freeing.wants_retry() {
+                let retries = state.freeing.retries;
                 least_retries = Some(least_retries.map_or(retries, |least| least.min(retries)));
             }
-            if state.freeing.releases_emptied(part.freed()) {
-                drop(state);
-                self.release_emptied(part);
+            if keeps_too_much {
+                self.release_emptied(state);
             }
         }
         let retry = least_retries.map(|retries| COALESCE_DELAY * (1 << retries));
@@ -276,9 +283,8 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// One pass over each part whose goal is not reached yet. True once all goals are reached:
-    /// what is left has come since the run began.
-    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> bool {
+    /// One pass over each part whose goal is not reached yet. Returns what is left.
+    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> Left {
         let map = &self.map;
         let plan = self.plan_of_part(of_run);
         let mut is_finished = true;
@@ -296,8 +302,27 @@ impl<K, V> Engine<K, V> {
             }
         }
         let all = self.parts.len();
-        is_finished && self.evict_from_heaviest(of_run, &mut goals.debt, all)
+        if !is_finished || !self.evict_from_heaviest(of_run, &mut goals.debt, all) {
+            Left::OfRun
+        } else if goals.has_later_work {
+            Left::OfOthers
+        } else {
+            Left::Nothing
+        }
     }
+}
+
+/// The work that a round of a run has left.
+enum Left {
+    /// None: the run ends.
+    Nothing,
+    /// What has come since the run began: the run ends, and another one comes at once.
+    OfOthers,
+    /// Some of the work for which the run began: it goes on, but not for long on a thread that
+    /// serves other caches too.
+    OfRun,
+    /// What has fallen due while the listener was called: the run begins again, a few times.
+    DueMeanwhile,
 }
 
 /// The goals of a run.
