@@ -33,8 +33,8 @@
 //! 3. If the queue is not empty, one of these is true: a thread delivers, and will look at the
 //!    queue again; a delivery is offered; the last deliverer has stopped at its limit, and is about
 //!    to offer one; no thread was asked to deliver since the last post.
-//! 4. A delivery is offered from a successful [`offer`](Notifier::offer) to the end of the delivery
-//!    that was offered, or to its refusal. So one is offered at a time.
+//! 4. A delivery is offered from a successful [`begin_offer`](Notifier::begin_offer) to the end of
+//!    the delivery that was offered, or to its refusal. So one is offered at a time.
 //!
 //! # Cost
 //!
@@ -258,14 +258,15 @@ impl<K, V> Notifier<K, V> {
         }
     }
 
-    /// Whether the caller has to offer a delivery: notifications wait, none is offered, and no
-    /// thread delivers, which would look at the queue again.
-    pub(crate) fn offer(&self) -> bool {
+    /// Begins an offer, which the caller has to make: true if notifications wait, no delivery is
+    /// offered, and no thread delivers, which would look at the queue again.
+    pub(crate) fn begin_offer(&self) -> bool {
         let mut state = self.state.lock();
-        let is_taken = state.deliverer.is_some() || state.offered;
-        let offers = !is_taken && !state.queue.is_empty();
-        state.offered |= offers;
-        offers
+        if state.deliverer.is_some() || state.offered || state.queue.is_empty() {
+            return false;
+        }
+        state.offered = true;
+        true
     }
 
     /// How many were delivered since the cache was built.
@@ -274,7 +275,7 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// The delivery that was offered has ended, or was refused. The caller then looks whether to
-    /// [`offer`](Self::offer) again.
+    /// [begin](Self::begin_offer) another offer.
     pub(crate) fn end_offer(&self) {
         let mut state = self.state.lock();
         state.offered = false;
@@ -299,14 +300,39 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Waits until `most` were delivered since the cache was built, or all that were posted. While
-    /// no thread delivers, it calls `tell`, which `delivers` itself, or offers a delivery; false if
-    /// it cannot. One that offers is called only while no delivery is offered. Ends early if
-    /// `keep_waiting`, which it calls at intervals, returns false. Not for a thread inside a
-    /// listener.
+    /// no thread delivers, calls `deliver`. Ends early if `keep_waiting`, which it calls at
+    /// intervals, returns false. Not for a thread inside a listener.
+    pub(crate) fn deliver_or_wait(
+        &self,
+        most: u64,
+        mut deliver: impl FnMut(),
+        keep_waiting: impl FnMut() -> bool,
+    ) -> Awaited {
+        let tell = || {
+            deliver();
+            true
+        };
+        self.wait_for(most, |state| state.deliverer.is_some(), tell, keep_waiting)
+    }
+
+    /// As [`deliver_or_wait`](Self::deliver_or_wait), but while no thread delivers, and no delivery
+    /// is offered, calls `offer`: false if no thread takes the offer.
     pub(crate) fn await_delivered(
         &self,
         most: u64,
-        delivers: bool,
+        offer: impl FnMut() -> bool,
+        keep_waiting: impl FnMut() -> bool,
+    ) -> Awaited {
+        let is_told = |state: &DeliveryState<K, V>| state.deliverer.is_some() || state.offered;
+        self.wait_for(most, is_told, offer, keep_waiting)
+    }
+
+    /// Waits until `most` were delivered, or all that were posted. Calls `tell` unless the listener
+    /// is told, or soon will be; false if it never will.
+    fn wait_for(
+        &self,
+        most: u64,
+        is_told: impl Fn(&DeliveryState<K, V>) -> bool,
         mut tell: impl FnMut() -> bool,
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
@@ -315,8 +341,6 @@ impl<K, V> Notifier<K, V> {
         let mut refusals = 0;
         let mut wait = NotedWait::begin();
         let _waiter = self.wait_begins();
-        let is_told =
-            |state: &DeliveryState<K, V>| state.deliverer.is_some() || (!delivers && state.offered);
         loop {
             // `tell` may run listeners, and `keep_waiting` a ticker.
             wait.go_on();
@@ -392,7 +416,7 @@ impl<K, V> Engine<K, V> {
     /// delivers. False if no thread can be started for it.
     pub(super) fn offer_delivery(&self) -> bool {
         let notifier = &self.notifier;
-        if !notifier.offer() {
+        if !notifier.begin_offer() {
             return true;
         }
         let is_taken = CREW.deliver_soon(&self.waking.cache);
@@ -425,7 +449,7 @@ impl<K, V> Engine<K, V> {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }
-        notifier.offer()
+        notifier.begin_offer()
     }
 
     /// Delivers on the calling thread what waits now, or waits for the thread that does. Inside a
@@ -441,13 +465,10 @@ impl<K, V> Engine<K, V> {
         } else {
             posted + EXTRA_DELIVERIES
         };
-        let tell = || {
-            notifier.deliver(most, &mut |told| self.take_back(told));
-            true
-        };
-        tell();
+        let deliver = || notifier.deliver(most, &mut |told| self.take_back(told));
+        deliver();
         if !inside && notifier.waiting() > 0 {
-            notifier.await_delivered(posted, true, tell, || true);
+            notifier.deliver_or_wait(posted, deliver, || true);
             // Posted by other threads meanwhile: this call does not wait for them.
             self.offer_delivery();
         }
@@ -488,7 +509,7 @@ impl<K, V> Engine<K, V> {
         }
         let most = notifier.posted() + EXTRA_DELIVERIES;
         let offer = || self.offer_delivery();
-        let awaited = notifier.await_delivered(most, false, offer, keep_waiting);
+        let awaited = notifier.await_delivered(most, offer, keep_waiting);
         if awaited == Awaited::Refused {
             self.deliver_here();
             return Awaited::Delivered;

@@ -500,7 +500,7 @@ impl<K, V> Engine<K, V> {
 
     /// Counts a write: of a new key, or in place of a node that leaves for a cause.
     #[inline]
-    pub(crate) fn note_written(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
+    pub(crate) fn count_write(&self, old: Option<(NodePtr<K, V>, RemovalCause)>) {
         let Some(counters) = &self.counters else {
             return;
         };
@@ -515,7 +515,7 @@ impl<K, V> Engine<K, V> {
 
     /// Counts a removal.
     #[inline]
-    pub(crate) fn note_removed(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
+    pub(crate) fn count_removal(&self, weight: impl FnOnce() -> u32, cause: RemovalCause) {
         if let Some(counters) = &self.counters {
             counters.removed(cause, weight());
         }
@@ -537,7 +537,7 @@ impl<K, V> Engine<K, V> {
 
     /// Notes that an entry was read, as far as the size policy wants to know.
     #[inline]
-    pub(crate) fn note_read(&self, node: NodePtr<K, V>, pin: &Pin) {
+    pub(crate) fn record_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         if self.reads.should_record(node) {
             self.offer_read(node, pin);
         }

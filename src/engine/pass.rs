@@ -269,7 +269,7 @@ impl<K, V> Pass<'_, K, V> {
             return true;
         }
         let is_turn = self.state.passes_of_writers % WRITERS_PER_SEAL == 0;
-        is_turn && self.engine.waking.scheduler.is_none()
+        is_turn && self.engine.waking.scheduler.callers_maintain()
     }
 
     /// The time for a pass (engine 5). Each step reads it anew: the steps before it may have taken
@@ -312,7 +312,7 @@ impl<K, V> Pass<'_, K, V> {
     /// the removal came; `deadline` was read before the claim.
     #[inline]
     fn count_removal(&mut self, node: NodePtr<K, V>, cause: RemovalCause, deadline: u64) {
-        self.engine.note_removed(|| node.weight(), cause);
+        self.engine.count_removal(|| node.weight(), cause);
         if let Some(counters) = &self.engine.counters {
             if cause == RemovalCause::Expired {
                 // Not the time at which the pass began: how long the pass takes is a part of it.

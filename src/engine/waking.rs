@@ -106,7 +106,7 @@ impl Waking {
     /// then this reads it, but only where no thread wakes the cache and a run is arranged.
     #[inline]
     pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
-        if !self.scheduler.is_none() {
+        if !self.scheduler.callers_maintain() {
             let latest = now.wrapping_sub(STUCK_AFTER);
             return now != NEVER && self.is_run_due(latest) && self.scheduler.is_shared();
         }
@@ -124,7 +124,7 @@ impl Waking {
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
     pub(crate) fn is_unrequested(&self) -> bool {
-        !self.soon.load(Ordering::SeqCst) && !self.scheduler.is_none()
+        !self.soon.load(Ordering::SeqCst) && !self.scheduler.callers_maintain()
     }
 
     /// Requests a run within [`COALESCE_DELAY`].

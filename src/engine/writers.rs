@@ -257,7 +257,7 @@ impl<K, V> Engine<K, V> {
     /// A removal of a key with this hash has found no entry.
     #[cold]
     pub(crate) fn after_vain_removal(&self, hash: u64) {
-        if !self.waking.scheduler.is_none() {
+        if !self.waking.scheduler.callers_maintain() {
             return;
         }
         // Relaxed: a count.
@@ -290,7 +290,7 @@ impl<K, V> Engine<K, V> {
         if outcome.deadline != NEVER {
             let flush = self.spans.flush_time(outcome.deadline, outcome.now);
             // Since the write read the clock, the policy was asked, which may have taken long.
-            let now = if waking.scheduler.is_none() {
+            let now = if waking.scheduler.callers_maintain() {
                 outcome.now
             } else {
                 clock.now()
@@ -313,7 +313,7 @@ impl<K, V> Engine<K, V> {
             return;
         };
         let has_pin = outcome.occasion == Occasion::PinnedRead;
-        let is_alone = self.waking.scheduler.is_none();
+        let is_alone = self.waking.scheduler.callers_maintain();
         // A call that holds a pin must not start a delivery. So it expires nothing in place of a
         // scheduler thread that is stuck.
         let may_expire = is_alone || !has_pin;
@@ -461,7 +461,7 @@ impl<K, V> Engine<K, V> {
             self.await_reclaim(part, retired);
         }
         // A writer has requested a run, which offers a delivery, if a thread runs it.
-        let run_comes = occasion.may_wait() && !self.waking.scheduler.is_none();
+        let run_comes = occasion.may_wait() && !self.waking.scheduler.callers_maintain();
         if !tells && (stood_for_run || !run_comes) {
             self.deliver_soon();
         }

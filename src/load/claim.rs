@@ -562,7 +562,7 @@ where
     fn expire<'s>(&self, due: Occupied<'s, K, V>, hold: &mut Hold<'_, 's, K, V>) -> WriteOutcome {
         let node = due.node;
         hold.shard.remove(due, RemovalCause::Expired);
-        (self.engine).note_removed(|| node.weight(), RemovalCause::Expired);
+        (self.engine).count_removal(|| node.weight(), RemovalCause::Expired);
         WriteOutcome::of_removal(&hold.shard, NEVER)
     }
 

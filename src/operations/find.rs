@@ -152,7 +152,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     #[inline]
     pub(super) fn note_hit<const IS_READ: bool>(&self, node: NodePtr<K, V>, pin: &Pin) {
         if IS_READ {
-            self.note_read(node, pin);
+            self.record_read(node, pin);
             self.count(Count::Hits);
         }
     }

@@ -285,7 +285,7 @@ impl<K, V> Engine<K, V> {
             RemovalCause::Explicit
         };
         shard.remove(spot, cause);
-        self.note_removed(|| node.weight(), cause);
+        self.count_removal(|| node.weight(), cause);
         (cause, now)
     }
 }

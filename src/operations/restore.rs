@@ -48,8 +48,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         shard.refuse(&mut new, cause);
         let outcome = WriteOutcome::of_removal(&shard, NEVER);
         drop(shard);
-        self.note_written(None);
-        self.note_removed(|| weight, cause);
+        self.count_write(None);
+        self.count_removal(|| weight, cause);
         self.after_write(outcome);
     }
 }

@@ -264,10 +264,10 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             Some(node) => set_refresh(node, refresh),
             None => {
                 hold.shard.refuse(self.new, RemovalCause::Size);
-                engine.note_removed(|| weight, RemovalCause::Size);
+                engine.count_removal(|| weight, RemovalCause::Size);
             }
         }
-        engine.note_written(former);
+        engine.count_write(former);
         let cause = former.map(|(_, cause)| cause);
         let awaited = self.condition.settle_load(hold);
         Tried::Done(Some(Written {

@@ -57,8 +57,8 @@ fn inside() -> (usize, usize) {
     INSIDE.try_with(Cell::get).unwrap_or_default()
 }
 
-/// The calling thread has entered or left gates, or listeners.
-fn note(gates: isize, listeners: isize) {
+/// Counts that the calling thread has entered or left gates, or listeners.
+fn count_inside(gates: isize, listeners: isize) {
     let (in_gates, in_listeners) = inside();
     let now = (
         in_gates.wrapping_add_signed(gates),
@@ -244,7 +244,7 @@ impl Gate {
             visitor = Some(number);
         }
         drop(state);
-        note(1, 0);
+        count_inside(1, 0);
         Some(Entered {
             gate: Arc::clone(self),
             visitor,
@@ -289,7 +289,7 @@ impl Gate {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        note(-1, 0);
+        count_inside(-1, 0);
         let mut state = self.gate.state.lock();
         match self.visitor {
             Some(number) => {
@@ -307,9 +307,9 @@ impl Drop for Entered {
 
 /// Runs a listener, whose panic the caller catches.
 pub(crate) fn in_listener<R>(call: impl FnOnce() -> R) -> R {
-    note(0, 1);
+    count_inside(0, 1);
     let answer = call();
-    note(0, -1);
+    count_inside(0, -1);
     answer
 }
 

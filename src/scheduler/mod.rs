@@ -140,7 +140,7 @@ impl Scheduler {
 
     /// Whether no thread wakes the cache, so that callers do its maintenance.
     #[inline]
-    pub(crate) fn is_none(&self) -> bool {
+    pub(crate) fn callers_maintain(&self) -> bool {
         match self.0 {
             WokenBy::Disabled => true,
             WokenBy::Background => CREW.has_failed(),

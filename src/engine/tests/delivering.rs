@@ -100,14 +100,14 @@ fn a_call_that_delivers_itself_waits_for_no_offer() {
         .build();
     post(&cache, 1);
     let notifier = &cache.engine().notifier;
-    assert!(notifier.offer());
-    let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
+    assert!(notifier.begin_offer());
+    let deliver_here = || _ = deliver(&cache, u64::MAX);
     let mut turns = 0;
     let keep_waiting = || {
         turns += 1;
         turns < 10
     };
-    let awaited = notifier.await_delivered(1, true, deliver_here, keep_waiting);
+    let awaited = notifier.deliver_or_wait(1, deliver_here, keep_waiting);
     assert_eq!(awaited, Awaited::Delivered);
     assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1]);
 }
@@ -142,8 +142,8 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
             true
         };
         let notifier = &cache.engine().notifier;
-        let deliver_here = || !deliver(&cache, u64::MAX).is_empty();
-        let awaited = notifier.await_delivered(33, true, deliver_here, keep_waiting);
+        let deliver_here = || _ = deliver(&cache, u64::MAX);
+        let awaited = notifier.deliver_or_wait(33, deliver_here, keep_waiting);
         assert_eq!(awaited, Awaited::Delivered);
     });
     assert_eq!(cache.engine().notifier.listener_panics(), 0);

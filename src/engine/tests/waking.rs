@@ -41,7 +41,7 @@ fn secs(count: u64) -> Duration {
 #[test]
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
-    assert!(!waking.is_armed() && !waking.scheduler.is_none());
+    assert!(!waking.is_armed() && !waking.scheduler.callers_maintain());
     waking.request_by(6 * SECOND, SECOND);
     waking.request_by(7 * SECOND, SECOND);
     waking.request_by(6 * SECOND, SECOND);
