@@ -410,12 +410,17 @@ impl<K, V> Pass<'_, K, V> {
         let mut batch = std::mem::take(&mut self.state.batch);
         self.budget = self.budget.saturating_sub(batch.len());
         self.applied += batch.len();
-        let is_all = |kind| batch.iter().all(|event| event.kind() == kind);
-        if is_all(EventKind::Unheard) {
-            batch.clear();
-        } else if is_all(EventKind::Succeeded) {
-            self.state.freeing.retire_all(shard, &batch);
-            batch.clear();
+        if let Some(first) = batch.first() {
+            let kind = first.kind();
+            // Mostly all events are of one kind. Of these two, none has to be looked at alone.
+            if matches!(kind, EventKind::Unheard | EventKind::Succeeded)
+                && batch.iter().all(|event| event.kind() == kind)
+            {
+                if kind == EventKind::Succeeded {
+                    self.state.freeing.retire_all(shard, &batch);
+                }
+                batch.clear();
+            }
         }
         let is_bounded = self.state.eviction.is_some();
         let mut events = batch.drain(..);
