@@ -428,7 +428,7 @@ impl<K, V> Engine<K, V> {
 
     /// Has the listener called soon for what waits. Where no thread can be started for that, calls
     /// it here.
-    pub(super) fn deliver_soon(&self) {
+    pub(super) fn offer_or_deliver(&self) {
         if !self.offer_delivery() {
             self.deliver_here();
         }

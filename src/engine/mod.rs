@@ -86,6 +86,7 @@ mod lifetimes;
 mod pass;
 mod room;
 mod runs;
+mod settings;
 #[cfg(all(test, not(wheelhouse_loom)))]
 mod tests;
 mod waking;
@@ -94,28 +95,26 @@ mod writers;
 use crate::buffer::{FIRST_STAMP, ReadBuffer, Renewals};
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
-use crate::expiry::ErasedExpiry;
 use crate::flight::Timeouts;
-use crate::listener::{Delivery, Listener, RemovalCause};
+use crate::listener::{Delivery, RemovalCause};
 use crate::map::{Batch, Garbage, Map, TableMemory};
-use crate::node::{Columns, EntryPtr, NodePtr};
+use crate::node::{EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
 use crate::scheduler::{self, CREW, CacheRef, Scheduler};
 use crate::stats::{Count, Counters, Stats};
 use crate::stripe::{self, Padded};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
-use crate::time::{Clock, NEVER, Ticker};
+use crate::time::{Clock, NEVER};
 use crate::wheel::{LEVELS, Spans, Wheel};
 use delivery::{Notification, Notifier};
 use freeing::Freeing;
-use lifetimes::needs_own_column;
 pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
 pub(crate) use pass::Occasion;
 use pass::Plan;
+pub(crate) use settings::{ForgetFailure, Settings, Weigher};
 use std::sync::Arc;
-use std::time::Duration;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
 use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
@@ -217,51 +216,6 @@ impl<K, V> Part<K, V> {
         self.weight.load(Ordering::Relaxed)
     }
 }
-
-/// The settings of a cache, but for the hasher.
-pub(crate) struct Settings<K, V> {
-    pub(crate) name: Option<String>,
-    pub(crate) initial_capacity: usize,
-    pub(crate) max_capacity: Option<u64>,
-    pub(crate) weigher: Option<Weigher<K, V>>,
-    pub(crate) eviction_policy: Option<EvictionPolicy>,
-    pub(crate) eviction_seed: Option<u64>,
-    /// How many parts; else the cache chooses.
-    pub(crate) parts: Option<usize>,
-    pub(crate) policy: Option<Box<dyn ErasedExpiry<K, V>>>,
-    pub(crate) time_to_live: Option<Duration>,
-    pub(crate) time_to_idle: Option<Duration>,
-    /// How old a load may become before another one may replace it.
-    pub(crate) load_timeout: Option<Duration>,
-    pub(crate) resolution: Duration,
-    pub(crate) ticker: Option<Box<dyn Ticker>>,
-    pub(crate) scheduler: Option<Scheduler>,
-    pub(crate) listener: Option<Listener<K, V>>,
-    pub(crate) delivery: Delivery,
-    pub(crate) record_stats: bool,
-    /// Decides when entries become stale. Of a `LoadingCache`, as is the next.
-    pub(crate) refresh: Option<Box<dyn Refresh<K, V>>>,
-    /// How long failures of loads are remembered.
-    pub(crate) forget_failure: Option<ForgetFailure<K>>,
-}
-
-impl<K, V> Settings<K, V> {
-    /// What the nodes and entries of such a cache have.
-    pub(crate) fn columns(&self) -> Columns {
-        Columns {
-            queue: self.max_capacity.is_some(),
-            own: needs_own_column(self.time_to_live, self.time_to_idle, self.policy.is_some()),
-            weight: self.weigher.is_some(),
-            refresh: self.refresh.is_some(),
-        }
-    }
-}
-
-/// Called when the code of a load has answered: with a value, or that there is none.
-pub(crate) type ForgetFailure<K> = Box<dyn Fn(&K) + Send + Sync>;
-
-/// The weigher, as the cache keeps it.
-pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 
 /// A cache that this does not keep alive: its engine and, beside it, what its handles need. The
 /// type of the hasher is not known here.

@@ -119,7 +119,7 @@ impl<K, V> Engine<K, V> {
         if self.tells_callers() {
             self.deliver_here();
         } else {
-            self.deliver_soon();
+            self.offer_or_deliver();
         }
         self.run_reclaim();
         // The scheduler thread may have taken some of them out.

@@ -17,11 +17,11 @@
 //!   help_by_pass        else: a part in which entries are due, if the cache is full; the own one
 //!   help_own_part       a pass; over the bound: more evictions here (evict_excess), or in the
 //!                         heaviest part (help_heaviest)
-//! follow_passes         the caller holds no pin:
+//! finish_help           the caller holds no pin:
 //!   deliver_here        with `Delivery::Caller`, tells the listener what has left
 //!   free_some           frees about as much as the pass has applied events
 //!   await_reclaim       waits, if too much is unfreed
-//!   deliver_soon        offers a delivery, if no run comes that does
+//!   offer_or_deliver    offers a delivery, if no run comes that does
 //! ```
 //!
 //! # Where no thread wakes the cache
@@ -326,7 +326,7 @@ impl<K, V> Engine<K, V> {
             self.help_by_pass(part, state, plan, outcome.now)
         };
         if !has_pin {
-            self.follow_passes(part, state, outcome.occasion, passed, stands_for_run);
+            self.finish_help(part, state, outcome.occasion, passed, stands_for_run);
         }
     }
 
@@ -438,7 +438,7 @@ impl<K, V> Engine<K, V> {
     }
 
     /// After the passes of a caller that holds no pin: what is left to do without the lock.
-    fn follow_passes<'a>(
+    fn finish_help<'a>(
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
@@ -463,7 +463,7 @@ impl<K, V> Engine<K, V> {
         // A writer has requested a run, which offers a delivery, if a thread runs it.
         let run_comes = occasion.may_wait() && !self.waking.scheduler.callers_maintain();
         if !tells && (stood_for_run || !run_comes) {
-            self.deliver_soon();
+            self.offer_or_deliver();
         }
     }
 
