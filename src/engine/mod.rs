@@ -83,6 +83,7 @@ mod check;
 pub(crate) mod delivery;
 pub(crate) mod freeing;
 mod lifetimes;
+mod part;
 mod pass;
 mod room;
 mod runs;
@@ -92,32 +93,33 @@ mod tests;
 mod waking;
 mod writers;
 
-use crate::buffer::{FIRST_STAMP, ReadBuffer, Renewals};
+use crate::buffer::ReadBuffer;
 use crate::contain::contain;
 use crate::eviction::{Eviction, EvictionPolicy};
 use crate::flight::Timeouts;
 use crate::listener::{Delivery, RemovalCause};
-use crate::map::{Batch, Garbage, Map, TableMemory};
+use crate::map::{Garbage, Map};
 use crate::node::{EntryPtr, NodePtr};
 use crate::reclaim::{Domain, Pin};
 use crate::refresh::Refresh;
 use crate::scheduler::{self, CREW, CacheRef, Scheduler};
 use crate::stats::{Count, Counters, Stats};
-use crate::stripe::{self, Padded};
+use crate::stripe;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, unlock_fairly};
-use crate::time::{Clock, NEVER};
-use crate::wheel::{LEVELS, Spans, Wheel};
-use delivery::{Notification, Notifier};
+use crate::time::Clock;
+use crate::wheel::{LEVELS, Spans};
+use delivery::Notifier;
 use freeing::Freeing;
 pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
+use part::{Part, State};
 pub(crate) use pass::Occasion;
 use pass::Plan;
 pub(crate) use settings::{ForgetFailure, Settings, Weigher};
 use std::sync::Arc;
 use waking::Waking;
 pub(crate) use writers::WriteOutcome;
-use writers::{BATCH_HARD_LIMIT, BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
+use writers::{BOUNDED_CALLER_BUDGET, CALLER_BUDGET, batch_soft_limit};
 
 /// A cache without its hasher; see the module docs.
 ///
@@ -180,41 +182,6 @@ fn rings(parts: usize) -> usize {
         return stripes;
     }
     parts * (4 * stripes / parts).clamp(1, stripes)
-}
-
-/// What follows the entries of some shards. Passes write to it, so it stands on other cache lines
-/// than what calls only read.
-///
-/// Beside the state stands what the part *publishes*: what threads may know of it without its lock.
-/// All but `freed` is written where there are several parts only, by the holder of the lock.
-/// Relaxed, but for `freed`: a pass judges by what it happens to see, and a later pass corrects it.
-struct Part<K, V> {
-    /// Behind the maintenance lock, on cache lines of its own.
-    state: Padded<Mutex<State<K, V>>>,
-    /// The weight of the entries that the size policy knows.
-    weight: AtomicU64,
-    /// When the wheel has work next, or `NEVER`.
-    next_visit: AtomicU64,
-    /// How many items were retired.
-    retired: AtomicUsize,
-    /// How many removed items are freed.
-    freed: AtomicUsize,
-}
-
-impl<K, V> Part<K, V> {
-    fn new(state: State<K, V>) -> Self {
-        Self {
-            state: Padded(Mutex::new(state)),
-            weight: AtomicU64::new(0),
-            next_visit: AtomicU64::new(NEVER),
-            retired: AtomicUsize::new(0),
-            freed: AtomicUsize::new(0),
-        }
-    }
-
-    fn weight(&self) -> u64 {
-        self.weight.load(Ordering::Relaxed)
-    }
 }
 
 /// A cache that this does not keep alive: its engine and, beside it, what its handles need. The
@@ -626,120 +593,6 @@ impl<K, V> Engine<K, V> {
             left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
             state = part.state.lock();
-        }
-    }
-}
-
-/// The state that the maintenance lock protects.
-struct State<K, V> {
-    /// The number of the part.
-    part: usize,
-    wheel: Wheel<K, V>,
-    eviction: Option<Eviction<K, V>>,
-    freeing: Freeing<K, V>,
-    /// Notifications that the pass has collected. This and the next three are the buffers of a
-    /// pass: they are empty between passes, and keep their capacity.
-    gathered: Vec<Notification<K, V>>,
-    /// The batch of the shard that is drained.
-    batch: Batch<K, V>,
-    /// The memory that has left the table of that shard.
-    of_tables: Vec<TableMemory<K, V>>,
-    /// The reads of the ring that is drained.
-    read: Vec<NodePtr<K, V>>,
-    /// The shard whose batch is drained next.
-    cursor: usize,
-    /// How many batches were drained in turn since the cache was built.
-    drained: u64,
-    /// How many nodes were taken from the wheel, and victims tried, since the cache was built.
-    done: u64,
-    /// When the stamp of the read rings is renewed.
-    renewals: Renewals,
-    /// That stamp when the part last renewed it, or found it renewed by another part.
-    stamp: u8,
-    /// When the wheel's current bucket was last swept.
-    swept_at: u64,
-    /// How many passes of writers have come since the last one of a run.
-    passes_of_writers: u32,
-}
-
-impl<K, V> State<K, V> {
-    fn new(
-        part: usize,
-        spans: Spans,
-        eviction: Option<Eviction<K, V>>,
-        freeing: Freeing<K, V>,
-    ) -> Self {
-        Self {
-            part,
-            // Cache time begins at 0.
-            wheel: Wheel::new(0, spans),
-            eviction,
-            freeing,
-            gathered: Vec::new(),
-            batch: Batch::new(),
-            of_tables: Vec::new(),
-            read: Vec::new(),
-            cursor: part,
-            drained: 0,
-            done: 0,
-            renewals: Renewals::default(),
-            stamp: FIRST_STAMP,
-            swept_at: 0,
-            passes_of_writers: 0,
-        }
-    }
-
-    /// Drains the read rings of the part into the size policy.
-    fn take_reads(&mut self, reads: &ReadBuffer<K, V>) {
-        let Some(eviction) = &mut self.eviction else {
-            return;
-        };
-        let complete = reads.drain(self.part, &mut self.read, |nodes| {
-            eviction.accessed_all(nodes);
-            self.renewals.reads += nodes.len();
-        });
-        self.freeing.rings_drained |= complete;
-        if self.renewals.are_due_by_reads(eviction.len()) {
-            self.renew(reads);
-        }
-    }
-
-    /// Renews the stamp of the read rings, unless another part has done so since this one last did:
-    /// then all parts together renew it as often as one would.
-    fn renew(&mut self, reads: &ReadBuffer<K, V>) {
-        if reads.stamp() == self.stamp {
-            reads.renew();
-        }
-        self.stamp = reads.stamp();
-    }
-
-    /// Follows a new bound of the cache.
-    fn set_max(&mut self, max: u64) {
-        if let Some(eviction) = &mut self.eviction {
-            eviction.set_max(max);
-        }
-    }
-
-    /// By how much the weight of the part's drained entries is over what it may be.
-    fn excess(&self) -> u64 {
-        self.eviction.as_ref().map_or(0, Eviction::excess)
-    }
-
-    /// Whether the weight is over the bound by more than the part's share of a full batch of the
-    /// heaviest entries.
-    fn is_far_over(&self, parts: usize) -> bool {
-        let share = (BATCH_HARD_LIMIT / parts) as u64;
-        match &self.eviction {
-            Some(eviction) => eviction.excess() / share > u64::from(eviction.heaviest()),
-            None => false,
-        }
-    }
-
-    /// Takes a node that left the map out of the wheel and of the size policy.
-    fn unlink(&mut self, node: NodePtr<K, V>) {
-        self.wheel.deschedule(node);
-        if let Some(eviction) = &mut self.eviction {
-            eviction.removed(node);
         }
     }
 }
