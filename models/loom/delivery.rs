@@ -33,7 +33,7 @@ fn two_posts_against_each_other_are_delivered_once_each() {
             let pass = passes.lock();
             notifier.post(&mut vec![(node, RemovalCause::Explicit)]);
             drop(pass);
-            notifier.deliver(u64::MAX, &mut |told| told.clear());
+            notifier.deliver(u64::MAX, |told| told.clear());
         };
         let (theirs, second, their_passes) =
             (Arc::clone(&notifier), nodes[1].0, Arc::clone(&passes));
@@ -61,10 +61,10 @@ fn posts_in_order_against_a_delivery_are_delivered_in_order() {
         let poster = thread::spawn(move || {
             for node in posted {
                 theirs.post(&mut vec![(node, RemovalCause::Explicit)]);
-                theirs.deliver(u64::MAX, &mut |nodes| nodes.clear());
+                theirs.deliver(u64::MAX, |nodes| nodes.clear());
             }
         });
-        notifier.deliver(u64::MAX, &mut |nodes| nodes.clear());
+        notifier.deliver(u64::MAX, |nodes| nodes.clear());
         poster.join().unwrap();
         assert_eq!(*notes.lock(), [1, 2]);
         assert_eq!(notifier.waiting(), 0);

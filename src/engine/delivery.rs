@@ -7,9 +7,8 @@
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
 //! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
 //! It takes a few notifications at a time and calls the listener for each node in order, with no
-//! lock held. It gives the role up in the same hold of the lock in which it finds the queue empty.
-//! So a thread that finds a deliverer leaves the work to that thread, and no notification stays
-//! behind.
+//! lock held. It gives the role up in the hold of the lock in which it finds the queue empty. So a
+//! thread that finds a deliverer leaves the work to that thread.
 //!
 //! A thread that has posted *offers* a delivery to the crew, unless one is offered already or a
 //! thread delivers. The thread that takes the offer delivers, withdraws the offer, and looks at the
@@ -28,8 +27,8 @@
 //!
 //! 1. Nodes are posted in the order of the removals of each key, and delivered in the order of
 //!    posting: one queue, one deliverer.
-//! 2. A posted node is freed only after it was delivered: delivered nodes come back only through
-//!    [`OnDelivered`].
+//! 2. A posted node is freed only after it was delivered: only [`deliver`](Notifier::deliver) gives
+//!    nodes back.
 //! 3. If the queue is not empty, one of these is true: a thread delivers, and will look at the
 //!    queue again; a delivery is offered; the last deliverer has stopped at its limit, and is about
 //!    to offer one; no thread was asked to deliver since the last post.
@@ -118,9 +117,6 @@ struct DeliveryState<K, V> {
     waiters: usize,
 }
 
-/// The callback that takes delivered nodes back.
-pub(crate) type OnDelivered<'a, K, V> = &'a mut dyn FnMut(&mut Vec<Notification<K, V>>);
-
 impl<K, V> DeliveryState<K, V> {
     fn append(&mut self, mut posted: &[Notification<K, V>]) {
         while !posted.is_empty() {
@@ -203,9 +199,9 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Delivers until nothing is left, or until `most` or more were delivered since the cache was
-    /// built. Returns at once if another thread delivers. A panic of the listener is caught and
-    /// counted.
-    pub(crate) fn deliver(&self, most: u64, done: OnDelivered<'_, K, V>) {
+    /// built. Hands delivered nodes to `done`. Returns at once if another thread delivers. A panic
+    /// of the listener is caught and counted.
+    pub(crate) fn deliver(&self, most: u64, mut done: impl FnMut(&mut Vec<Notification<K, V>>)) {
         let Some(listener) = &self.listener else {
             return;
         };
@@ -439,7 +435,7 @@ impl<K, V> Engine<K, V> {
         let (notifier, waking) = (&self.notifier, &self.waking);
         let most = notifier.delivered() + CALLS_PER_TURN;
         let mut frees = false;
-        notifier.deliver(most, &mut |told| {
+        notifier.deliver(most, |told| {
             // A thread that waits for deliveries frees them itself.
             frees |= !notifier.has_waiters();
             self.take_back(told);
@@ -465,7 +461,7 @@ impl<K, V> Engine<K, V> {
         } else {
             posted + EXTRA_DELIVERIES
         };
-        let deliver = || notifier.deliver(most, &mut |told| self.take_back(told));
+        let deliver = || notifier.deliver(most, |told| self.take_back(told));
         deliver();
         if !inside && notifier.waiting() > 0 {
             notifier.deliver_or_wait(posted, deliver, || true);

@@ -33,12 +33,10 @@
 //!
 //! # When writers wait for memory
 //!
-//! If writers are faster, removed values wait for a grace period, for a drain, or for the thread
-//! that frees them. Grace periods end when each pinned thread has let go of its pin. A writer of a
-//! bounded cache that has run a pass and finds too many values unfreed ([`most_unfreed`]) yields
-//! its processor, runs passes, and frees what has become free. A pin may be held for long, as that
-//! of an `EntryRef` is. So the writer waits for a limited time. If the grace period has not ended
-//! by then, no writer waits for that grace period again.
+//! A writer of a bounded cache that finds too many values unfreed behind its pass
+//! ([`most_unfreed`]) yields its processor, runs passes, and frees. A pin may be held for long, as
+//! that of an `EntryRef` is. So the writer waits for a limited time. If the grace period has not
+//! ended by then, no writer waits for that grace period again.
 //!
 //! [`most_unfreed`]: super::writers::most_unfreed
 #![allow(unsafe_code)]

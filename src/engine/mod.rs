@@ -36,23 +36,14 @@
 //!
 //! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
 //!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
-//! - A writer whose batch has reached the soft limit runs one small pass, unless another thread
-//!   holds the lock ([`writers`]).
-//! - If too many events or unfreed values wait, a writer waits for a pass, or runs one.
-//! - Where no thread wakes the cache (`Scheduler::disabled`), callers also remove what is due, a
-//!   few entries at a time.
+//! - Callers that help ([`writers`]): a writer whose batch has reached the soft limit, by one small
+//!   pass; and where no thread wakes the cache (`Scheduler::disabled`), also those that meet what
+//!   is due.
 //!
 //! # The end of a cache
 //!
-//! Threads that work on a cache without a handle reach it through a gate (`scheduler/gate.rs`). The
-//! drop of the last handle closes it to all but threads that deliver, and waits until the others
-//! have left: a run ends after its pass. The dropping thread applies what was written by then, and
-//! waits until the thread that the mode of delivery names has called the listener for the rest
-//! ([`Engine::tell_rest`]). Then it owns the cache alone, and frees everything
-//! ([`Engine::close`]).
-//!
-//! A thread that is itself at work on a cache, or inside a listener, does not wait. The last thread
-//! to end its work on this cache does all this in its place, or a shared thread.
+//! `scheduler/gate.rs` says which thread ends a cache, and when. It has the rest told
+//! ([`Engine::tell_rest`]), then owns the cache alone, and frees everything ([`Engine::close`]).
 //!
 //! # Invariants
 //!

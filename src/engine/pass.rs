@@ -60,11 +60,10 @@ pub(crate) enum Occasion {
     /// A write, behind which the caller helps. It may wait for a maintenance lock.
     Write,
     /// A read, behind which the caller helps: by one pass, over the part that it has locked. It
-    /// takes the lock at once or not at all. Only if it has called the listener, it waits for the
-    /// lock, to give back what was told.
+    /// takes the lock at once or not at all. If it has called the listener, it waits for the lock,
+    /// to give back what was told.
     Read,
-    /// A read that still holds a pin. Beside what holds for any read, it runs no destructor and
-    /// calls no listener.
+    /// A read that still holds a pin: it also runs no destructor and calls no listener.
     PinnedRead,
 }
 
@@ -80,11 +79,9 @@ impl Occasion {
 pub(super) enum Drain {
     /// None: the pass only makes room.
     Nothing,
-    /// Those of all shards alike, as far as the budget goes. Such a pass leaves nothing behind: it
-    /// begins a grace period for however little was retired.
+    /// Those of all shards alike. Such a pass begins a grace period for however little was retired.
     All,
-    /// Those of all shards, that of this one last, and however little budget is left: the shard of
-    /// the caller that helps.
+    /// Those of all shards, and at last that of the caller's shard, however little budget is left.
     OwnLast(usize),
 }
 
@@ -93,10 +90,9 @@ pub(super) enum Drain {
 /// | plan | drains | removes what is due | evicts |
 /// |---|---|---|---|
 /// | [`RUN`](Self::RUN) | yes | yes | yes |
-/// | [`CATCH_UP`](Self::CATCH_UP), of a call that brings the cache up to date | yes | no | yes |
-/// | of a run that frees (`run_reclaim`) | yes | no | yes |
-/// | of a caller that helps (`plan_of_help`) | yes | if that is the work of callers, or its batch is full | yes |
-/// | of that caller over another part, in which entries are due | no | yes | no |
+/// | [`CATCH_UP`](Self::CATCH_UP); of a run that frees | yes | no | yes |
+/// | of a caller that helps (`plan_of_help`) | yes | if that is its work | yes |
+/// | of that caller over a part in which entries are due | no | yes | no |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) occasion: Occasion,
@@ -263,7 +259,7 @@ impl<K, V> Pass<'_, K, V> {
     }
 
     /// Whether this pass begins a grace period however little was retired, so that it leaves
-    /// nothing behind. Where no run comes, some passes of writers do that, too.
+    /// nothing behind. Where no run comes, some passes of writers do so, too.
     fn seals_little(&self) -> bool {
         if self.plan.drain == Drain::All {
             return true;

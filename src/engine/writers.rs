@@ -47,10 +47,6 @@
 //! the lock may have been preempted in the middle of a pass; so the writer first yields its
 //! processor, which lets that thread run.
 //!
-//! At any time, at most half of what the limit allows waits in batches, and a pass has taken at
-//! most as much ([`most_events`]). So the ceilings that `max_capacity` documents follow without
-//! a count of the events of all shards.
-//!
 //! A read waits for no pass before it does its own. With [`Delivery::Caller`] it waits for the
 //! listener if it has removed an entry. If reads move deadlines to earlier ones while a pass is
 //! held up, their events go beyond the limit: by one for each node at most, since one event tells
@@ -93,8 +89,7 @@ const MIN_EXCESS: u64 = 256;
 /// How many removed values may be unfreed, beside a fifth of the bound.
 const MIN_UNFREED: u64 = 640;
 
-/// How many events in a batch make its writer run a pass: fewer where the cache has few entries for
-/// each shard, so that it stays near its bound.
+/// How many events in a batch make its writer run a pass: fewer where a shard has few entries.
 pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usize {
     let share = max_capacity.unwrap_or(u64::MAX) / (shards as u64 * SOFT_LIMITS_PER_BOUND);
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
@@ -105,7 +100,7 @@ pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usiz
 ///
 /// A pass takes at most what all batches hold, and they may fill up again before it has evicted for
 /// what it took. So twice as many events in all shards are a quarter of the bound, and
-/// [`MIN_EXCESS`].
+/// [`MIN_EXCESS`]: the ceiling that `max_capacity` documents, without a count of all events.
 pub(super) fn most_events(max_capacity: Option<u64>, shards: usize) -> usize {
     let Some(max) = max_capacity else {
         return BATCH_HARD_LIMIT;

@@ -220,31 +220,8 @@ pub trait Alarm: Send + Sync + 'static {
 
 /// The maintenance of one cache, to be run by an [`Alarm`].
 ///
-/// It holds the cache weakly: a task of a cache that is gone does nothing.
-///
-/// ```
-/// use std::sync::{Arc, OnceLock};
-/// use std::time::Duration;
-/// use wheelhouse::{Alarm, Cache, MaintenanceTask, Scheduler};
-///
-/// /// Keeps the task, for a loop that calls it once a turn.
-/// #[derive(Clone, Default)]
-/// struct EachTurn(Arc<OnceLock<MaintenanceTask>>);
-///
-/// impl Alarm for EachTurn {
-///     fn set(&self, _: Duration, task: MaintenanceTask) {
-///         self.0.set(task).ok(); // the same each time
-///     }
-/// }
-///
-/// let turns = EachTurn::default();
-/// let cache: Cache<u8, u8> = Cache::builder().scheduler(Scheduler::custom(turns.clone())).build();
-/// cache.insert_with_ttl(1, 1, Duration::from_secs(5));
-/// let task = turns.0.get().expect("a deadline was set").clone();
-/// assert!(task.run().is_some()); // something is scheduled
-/// drop(cache);
-/// assert_eq!(task.run(), None);
-/// ```
+/// It holds the cache weakly: a task of a cache that is gone does nothing. [`run`](Self::run) has
+/// an example.
 #[derive(Clone)]
 pub struct MaintenanceTask(CacheRef);
 
@@ -294,6 +271,8 @@ impl MaintenanceTask {
     /// let task = latest.0.lock().unwrap().take().expect("a deadline was set");
     /// task.run();
     /// assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
+    /// drop(cache);
+    /// assert_eq!(task.run(), None);
     /// ```
     pub fn run(&self) -> Option<Duration> {
         self.0.with(false, |cache| cache.run_due())?

@@ -34,7 +34,7 @@ fn post(cache: &Cache<u32, u32>, key: u32) {
 /// Delivers until so many were delivered in all, and returns how many came back in each chunk.
 fn deliver(cache: &Cache<u32, u32>, most: u64) -> Vec<usize> {
     let (engine, mut chunks) = (cache.engine(), Vec::new());
-    engine.notifier.deliver(most, &mut |nodes| {
+    engine.notifier.deliver(most, |nodes| {
         chunks.push(nodes.len());
         let mut state = engine.parts[0].state.lock();
         for (node, _) in nodes.drain(..) {
