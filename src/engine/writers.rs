@@ -234,7 +234,7 @@ impl<K, V> Engine<K, V> {
     /// Offers a read. If the ring is full, drains the rings of its part, unless another thread
     /// holds the part's maintenance lock, and offers once more.
     #[inline(never)]
-    pub(super) fn offer_read(&self, node: NodePtr<K, V>, pin: &Pin) {
+    pub(crate) fn offer_read(&self, node: NodePtr<K, V>, pin: &Pin) {
         let part = if self.parts.len() == 1 {
             0
         } else {

@@ -100,8 +100,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             Look::Found(node) => match self.glance::<IS_READ>(node) {
                 Glance::Live(deadline) => {
                     if IS_READ && self.reads.should_record(node) {
-                        // The size policy has to hear of it.
-                        return self.finish::<IS_READ, R>(node, pin, serve);
+                        return self.record_read(node, deadline, pin, serve);
                     }
                     Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
                 }
@@ -206,6 +205,19 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         };
         self.note_hit::<true>(node, &pin);
         Some(serve(EntryRef::new(node, moved, &self.clock, pin)))
+    }
+
+    /// The rest of a fast read of a live entry of which the size policy has to hear.
+    #[inline(never)]
+    fn record_read<'a, R>(
+        &'a self,
+        node: NodePtr<K, V>,
+        deadline: u64,
+        pin: Pin,
+        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+    ) -> Option<R> {
+        self.offer_read(node, &pin);
+        Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
