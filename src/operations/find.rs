@@ -100,7 +100,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             Look::Found(node) => match self.glance::<IS_READ>(node) {
                 Glance::Live(deadline) => {
                     if IS_READ && self.reads.should_record(node) {
-                        return self.record_read(node, deadline, pin, serve);
+                        return self.serve_recorded(node, deadline, pin, serve);
                     }
                     Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
                 }
@@ -209,7 +209,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
 
     /// The rest of a fast read of a live entry of which the size policy has to hear.
     #[inline(never)]
-    fn record_read<'a, R>(
+    fn serve_recorded<'a, R>(
         &'a self,
         node: NodePtr<K, V>,
         deadline: u64,
