@@ -8,17 +8,18 @@ use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
 use redis::{Pipeline, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How many requests may wait in memory for the task that writes them.
 const REQUEST_QUEUE: usize = 512;
-/// How long a connection may bring bytes and no reply before other reads avoid it.
+/// How much longer than the quickest reply another one may take before it is late.
 const LATE: Duration = Duration::from_millis(20);
 
 /// One connection. A clone costs a few reference counts.
@@ -62,11 +63,24 @@ impl Ended {
 /// The reads under way on a connection.
 #[derive(Default)]
 struct Reads {
-    count: usize,
-    /// When the last of them was answered, or the first one sent.
-    since: Option<Instant>,
-    /// How many bytes had arrived then.
+    /// The first of them is answered next.
+    sent: VecDeque<Sent>,
+    answered: u64,
+    /// What the quickest reply has taken: about a round trip.
+    quickest: Option<Duration>,
+}
+
+/// When a read was sent, and what the connection had brought then.
+struct Sent {
+    at: Instant,
+    answered: u64,
     bytes: u64,
+}
+
+impl Reads {
+    fn is_late(&self, took: Duration) -> bool {
+        took > LATE + self.quickest.unwrap_or_default()
+    }
 }
 
 /// A read that is under way until this is dropped.
@@ -74,7 +88,13 @@ pub(crate) struct UnderWay<'a>(&'a Connection);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.count_reads(|count| count - 1);
+        let mut reads = self.0.reads();
+        if let Some(sent) = reads.sent.pop_front() {
+            let took = sent.at.elapsed();
+            let quickest = reads.quickest.unwrap_or(took);
+            reads.quickest = Some(quickest.min(took));
+            reads.answered += 1;
+        }
     }
 }
 
@@ -177,32 +197,37 @@ impl Connection {
         Some(arrivals.bytes())
     }
 
-    fn count_reads(&self, change: impl FnOnce(usize) -> usize) {
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = change(reads.count);
-        if reads.count > 0 && count > reads.count {
-            reads.count = count;
-        } else {
-            *reads = Reads {
-                count,
-                since: Some(Instant::now()),
-                bytes: self.bytes().unwrap_or(0),
-            };
-        }
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a read as under way.
     pub(crate) fn begin_read(&self) -> UnderWay<'_> {
-        self.count_reads(|count| count + 1);
+        let mut reads = self.reads();
+        let sent = Sent {
+            at: Instant::now(),
+            answered: reads.answered,
+            bytes: self.bytes().unwrap_or(0),
+        };
+        reads.sent.push_back(sent);
         UnderWay(self)
     }
 
-    /// Whether a long reply is on its way, behind which another one would wait.
-    pub(crate) fn is_late(&self) -> bool {
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = reads.since.is_some_and(|since| since.elapsed() > LATE);
-        let arrived = self.bytes().unwrap_or(0).saturating_sub(reads.bytes);
-        reads.count > 0 && waits && arrived >= LARGE as u64
+    /// Whether replies of this length are on their way, behind which another one would wait.
+    pub(crate) fn is_held_up_by(&self, length: usize) -> bool {
+        let reads = self.reads();
+        let Some(next) = reads.sent.front() else {
+            return false;
+        };
+        let arrived = self.bytes().unwrap_or(0).saturating_sub(next.bytes);
+        let replies = reads.answered - next.answered + 1;
+        let is_long = arrived >= LARGE as u64 && arrived / replies >= length as u64;
+        is_long && reads.is_late(next.at.elapsed())
+    }
+
+    /// Whether a reply that has taken this time was late.
+    pub(crate) fn is_late(&self, took: Duration) -> bool {
+        self.reads().is_late(took)
     }
 
     /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.

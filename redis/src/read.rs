@@ -14,7 +14,6 @@ use crate::request::{Reply, RequestError, Whole};
 use crate::shared::Shared;
 use crate::suspects::Way;
 use crate::trace;
-use futures_util::{StreamExt, stream};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
@@ -23,7 +22,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::task::yield_now;
+use std::vec;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
@@ -31,14 +32,19 @@ use wheelhouse::{Equivalent, Filled, Lease, Leased};
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 /// How many keys one call of `get_all` reads at a time: enough to hide the round trip, few enough
-/// that other requests of the connection do not wait long: values just below the size that goes
-/// over a connection of its own are 8 MiB together.
+/// that values just below the size that goes over a connection of its own are 8 MiB together.
 const KEYS_AT_ONCE: usize = 128;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
 type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
+
+/// What a call finds in memory.
+enum Looked<K: Key, V: Val, S: Hasher> {
+    Found(Cached<V>),
+    Lease(KeyLease<K, V, S>),
+}
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -148,35 +154,47 @@ where
         let mut found: HashMap<&K, Found<V>> = HashMap::with_capacity(keys.len());
         let mut missing = Vec::new();
         let mut seen = HashSet::new();
-        for key in &keys {
+        for (number, key) in keys.iter().enumerate() {
             match self.hit(key) {
                 Some(hit) => _ = found.insert(key, Ok(hit)),
-                None if seen.insert(key) => missing.push(key),
+                None if seen.insert(key) => missing.push((number, key.clone())),
                 None => {}
             }
         }
         let limit = self.shared.settings.request_timeout;
         let readers = missing.len().min(KEYS_AT_ONCE);
-        let next = Mutex::new(missing.into_iter());
-        // Each reads one key after the other, in the same memory: a future for each key would leave
-        // holes between the values.
-        let reader = |_| {
-            Box::pin(stream::unfold((), |()| async {
-                let key = next.lock().unwrap_or_else(PoisonError::into_inner).next()?;
-                let looked = self.shared.look_without_limit(key).await;
-                Some(((key, looked), ()))
-            }))
+        let missing = Arc::new(Mutex::new(missing.into_iter()));
+        let (reply, mut replies) = unbounded_channel();
+        let read = |_| {
+            let reading = self
+                .shared
+                .clone()
+                .read_each(missing.clone(), reply.clone());
+            self.shared.runtime.spawn(reading)
         };
-        let mut looking = stream::select_all((0..readers).map(reader));
+        let readers: Vec<_> = (0..readers).map(read).collect();
+        drop(reply);
         let mut late = None;
-        while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
-            let result = looked.into_result();
-            if let Err(error @ NearError::Unavailable { .. }) = result {
-                // So it would be for all others.
-                late = Some(error);
-                break;
+        loop {
+            match timeout(limit, replies.recv()).await {
+                Ok(Some((number, looked))) => {
+                    let result = looked.into_result();
+                    if let Err(error @ NearError::Unavailable { .. }) = result {
+                        // So it would be for all others.
+                        late = Some(error);
+                        break;
+                    }
+                    found.insert(&keys[number], result);
+                }
+                // Each reader has ended.
+                Ok(None) => {
+                    for reader in readers {
+                        outcome(reader.await);
+                    }
+                    break;
+                }
+                Err(_) => break,
             }
-            found.insert(key, result);
         }
         let of = |key| match found.get(key) {
             Some(found) => found.clone(),
@@ -260,6 +278,17 @@ where
     }
 }
 
+/// What a task has returned; `None` if its runtime has ended. Goes on with its panic.
+fn outcome<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(outcome) => Some(outcome),
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
 /// Whether a call has to yield first: every 1,024th of a thread. A hit is ready at once, so a task
 /// that does nothing but hit would keep a runtime with one thread from reading the connection, and
 /// would see old values for ever.
@@ -289,43 +318,63 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
-    /// What memory or the server has for a key: this call leads the load, or waits for the call
-    /// that does. It returns what a call may that begins now (`stamp`, invariant 3).
+    /// What memory or the server has for a key: this call leads the load, in a task of its own, or
+    /// waits for the call that does. So a reply that comes after its call has gone is kept, and
+    /// calls that come meanwhile join the load instead of asking again.
     async fn look_without_limit(self: &Arc<Self>, key: &K) -> Cached<V> {
+        let lease = match self.lease(key).await {
+            Looked::Found(cached) => return cached,
+            Looked::Lease(lease) => lease,
+        };
+        let shared = self.clone();
+        // Boxed, since the runtime moves a task's future more than once.
+        let leading = Box::pin(async move { shared.lead(lease, Way::Quickest).await });
+        let found = outcome(self.runtime.spawn(leading).await);
+        found.unwrap_or_else(|| Cached::failed(NearError::Closed, 0))
+    }
+
+    /// Reads keys one after the other, each in the memory of the one before, until there is none
+    /// any more, or the call has gone. Their long values do not drive them from the main connection.
+    async fn read_each(
+        self: Arc<Self>,
+        keys: Arc<Mutex<vec::IntoIter<(usize, K)>>>,
+        reply: UnboundedSender<(usize, Cached<V>)>,
+    ) {
+        loop {
+            let next = keys.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, key)) = next else {
+                return;
+            };
+            let looked = match self.lease(&key).await {
+                Looked::Found(cached) => cached,
+                Looked::Lease(lease) => self.lead(lease, Way::Main).await,
+            };
+            if reply.send((number, looked)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The entry of a key, or the right to load it. It returns what a call may that begins now
+    /// (`stamp`, invariant 3).
+    async fn lease(&self, key: &K) -> Looked<K, V, S> {
         let begun = self.line.stamp();
         loop {
             match self.local.lease_async(key.clone()).await {
-                Leased::Found(cached) if cached.stamp < begun => self.forget_before(key, begun),
-                Leased::Found(cached) => return cached,
-                Leased::Lease(lease) => return self.lead_apart(lease).await,
+                // It is not served any more; a newer one that has replaced it stays.
+                Leased::Found(cached) if cached.stamp < begun => {
+                    self.local.remove_if(key, |cached| cached.stamp < begun);
+                }
+                Leased::Found(cached) => return Looked::Found(cached),
+                Leased::Lease(lease) => return Looked::Lease(lease),
                 // Only a call that does not wait gets this answer.
                 Leased::Busy => yield_now().await,
             }
         }
     }
 
-    /// As `lead`, in a task of its own: a reply that comes after its call has gone is kept, and
-    /// calls that come meanwhile join the load instead of asking again.
-    async fn lead_apart(self: &Arc<Self>, lease: KeyLease<K, V, S>) -> Cached<V> {
-        let shared = self.clone();
-        let leading = async move { shared.lead(lease).await };
-        match self.runtime.spawn(leading).await {
-            Ok(found) => found,
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime has ended.
-                Err(_) => Cached::failed(NearError::Closed, 0),
-            },
-        }
-    }
-
-    /// Removes an entry that is not served any more, and no newer one that has replaced it.
-    fn forget_before(&self, key: &K, stamp: u64) {
-        self.local.remove_if(key, |cached| cached.stamp < stamp);
-    }
-
-    /// Loads the key of this lease.
-    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
+    /// Loads the key of this lease; in the way `unless_known` if nothing is known of it.
+    async fn lead(&self, lease: KeyLease<K, V, S>, unless_known: Way) -> Cached<V> {
         let bytes = self.settings.keys.bytes(lease.key());
         if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
@@ -333,7 +382,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         let limit = self.settings.request_timeout;
         loop {
-            let way = self.suspects.way(&bytes);
+            let way = match self.suspects.way(&bytes) {
+                Way::Quickest => unless_known,
+                known => known,
+            };
             if let Way::Refused { losses, left } = way {
                 self.counters.refused_key();
                 let key = display_key(&bytes);
@@ -383,14 +435,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             drop(room);
             match answer {
                 Ok(reply) => {
-                    self.suspects
-                        .answered(&bytes, reply.value.as_ref().map_or(0, Vec::len));
+                    let length = reply.value.as_ref().map_or(0, Vec::len);
+                    let node = link.node_for(&bytes);
+                    let was_late = node.is_some_and(|node| node.main.is_late(at.elapsed()));
+                    self.suspects.answered(&bytes, length, was_late);
                     // What was wrong before says nothing about a later time-out.
                     self.set_fault(None);
                     return self.commit(lease, &bytes, reply, stamp, at);
                 }
                 Err(RequestError::Failed(error)) => {
-                    self.suspects.answered(&bytes, 0);
+                    self.suspects.answered(&bytes, 0, false);
                     return self.fail(lease, error.of_key(&bytes));
                 }
                 Err(RequestError::OutOfStep(error)) => {

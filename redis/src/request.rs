@@ -4,7 +4,7 @@ use crate::config::{Settings, Tracking};
 use crate::connection::Connection;
 use crate::error::NearError;
 use crate::link::{Link, Node};
-use crate::suspects::Way;
+use crate::suspects::{LARGE, LONG, Way};
 use redis::{Cmd, FromRedisValue, ParsingError, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,13 +181,17 @@ impl Link {
             return answer(replies, opt_in, cluster, true);
         }
         asked.cmd("GET").arg(key).cmd("PTTL").arg(key);
+        let length = match way {
+            Way::Quickest => LONG,
+            _ => LARGE,
+        };
         // Where there is no second connection to be had, the main one serves.
-        let second = if node.main.is_late() {
+        let second = if node.main.is_held_up_by(length) {
             node.reads.connection().await
         } else {
             None
         };
-        let second = second.filter(|second| !second.is_late());
+        let second = second.filter(|second| !second.is_held_up_by(length));
         let replies = send_aside(node, second.as_ref(), &asked, settings, cluster).await?;
         answer(replies, opt_in, cluster, second.is_none())
     }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// From how many bytes on a value is large.
 pub(crate) const LARGE: usize = 64 << 10;
+/// From how many bytes on a value is large if its reply was late: many of them hold up a slow line.
+pub(crate) const LONG: usize = 16 << 10;
 /// How many keys are remembered.
 const MOST: usize = 4096;
 const FIRST_REFUSAL: Duration = Duration::from_millis(100);
@@ -23,8 +25,10 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Over the main connection.
+    /// Over the main connection, or over the second one while a large value holds the main one up.
     Main,
+    /// As `Main`, but over the second one while long values hold the main one up, too.
+    Quickest,
     /// Its size is asked for first.
     Measured,
     /// Over the second connection, for so many bytes.
@@ -54,7 +58,7 @@ impl Suspects {
     pub(crate) fn way(&self, key: &[u8]) -> Way {
         let keys = self.keys();
         let Some(suspect) = keys.get(key) else {
-            return Way::Main;
+            return Way::Quickest;
         };
         let losses = suspect.losses;
         if let Some(until) = suspect.refused_until {
@@ -92,9 +96,12 @@ impl Suspects {
     }
 
     /// The server has answered a request for this key with a value of this length.
-    pub(crate) fn answered(&self, key: &[u8], bytes: usize) {
+    pub(crate) fn answered(&self, key: &[u8], bytes: usize, was_late: bool) {
+        let least = if was_late { LONG } else { LARGE };
         self.keys().remove(key);
-        self.measured(key, bytes);
+        if bytes >= least {
+            self.change(key, |suspect| suspect.large = Some(bytes));
+        }
     }
 
     fn change(&self, key: &[u8], change: impl FnOnce(&mut Suspect)) {
@@ -126,9 +133,11 @@ mod tests {
         assert_eq!(suspects.way(b"a"), Way::Second(usize::MAX));
         suspects.accuse(b"a");
         assert_eq!((losses(b"a"), losses(b"b")), (3, 0));
-        suspects.answered(b"a", LARGE);
+        suspects.answered(b"a", LARGE, false);
         assert_eq!(suspects.way(b"a"), Way::Second(LARGE));
-        suspects.answered(b"a", 1);
+        suspects.answered(b"a", LONG, true);
+        assert_eq!(suspects.way(b"a"), Way::Second(LONG));
+        suspects.answered(b"a", LONG, false);
         suspects.measured(b"b", 1);
         assert!(suspects.keys().is_empty());
     }

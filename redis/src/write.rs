@@ -197,7 +197,7 @@ where
     {
         let key = key.to_owned();
         let bytes = self.shared.settings.keys.bytes(&key);
-        if self.shared.suspects.way(&bytes) != Way::Main {
+        if self.shared.suspects.way(&bytes) != Way::Quickest {
             // It is asked for alone, and refused if that ends a connection, too.
             self.refresh(&key).await?;
         }

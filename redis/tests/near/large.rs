@@ -224,6 +224,110 @@ async fn a_slow_key_harms_no_other() {
     }
 }
 
+/// Many values just below the size that is large in any case, on a slow line: read by tasks again
+/// and again, and in bulk. Other keys do not wait behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_long_values_harm_no_other_key() {
+    const KEYS: usize = 100;
+    for program in installed() {
+        for is_bulk in [false, true] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let mut writer = Writer::connect(server.port).await;
+            let names: Vec<String> = (0..KEYS).map(|n| format!("long:{n}")).collect();
+            for name in &names {
+                writer.set(name, &"x".repeat(60 << 10)).await;
+            }
+            writer.set("small", "v").await;
+            let near = near(proxy.port).request_timeout(Duration::from_secs(20));
+            let near = near.connect().await.unwrap();
+            assert_eq!(read(&near, "small").await, "v");
+            proxy.throttle(4 << 20);
+            let beside = Proxy::to(server.port).await;
+            beside.throttle(4 << 20);
+            let control = crate::support::near(beside.port).connect().await.unwrap();
+            let done = AtomicBool::new(false);
+            // At first their sizes are not known.
+            let measured = Instant::now() + Duration::from_secs(3);
+            let over = measured + Duration::from_secs(6);
+            let long = async {
+                let mut reads = 0;
+                if is_bulk {
+                    while Instant::now() < over {
+                        near.local().invalidate_all();
+                        assert_eq!(near.preload(names.clone()).await.unwrap(), KEYS);
+                        reads += KEYS;
+                    }
+                } else {
+                    let mut readers = tokio::task::JoinSet::new();
+                    for first in 0..32 {
+                        let (near, names) = (near.clone(), names.clone());
+                        readers.spawn(async move {
+                            let mut reads = 0;
+                            while Instant::now() < over {
+                                let name = &names[(first * 7 + reads) % KEYS];
+                                near.refresh(name).await.unwrap().unwrap();
+                                reads += 1;
+                            }
+                            reads
+                        });
+                    }
+                    reads = readers.join_all().await.iter().sum();
+                }
+                done.store(true, Ordering::Relaxed);
+                reads
+            };
+            let times = async |near| {
+                tokio::time::sleep_until(measured.into()).await;
+                times_of_reads(near, &done).await
+            };
+            let (reads, took, control) = tokio::join!(long, times(&near), times(&control));
+            let of = |times: &[Duration], percent| times[(times.len() - 1) * percent / 100];
+            for percent in [50, 90, 99] {
+                let (took, control) = (of(&took, percent), of(&control, percent));
+                println!("bulk {is_bulk}: p{percent} {took:?}, without long values {control:?}");
+            }
+            println!("{reads} long values, {} reads of another key", took.len());
+            // Behind the long values each would take half a second. A busy machine has few reads.
+            let bound = Duration::from_millis(250).max(of(&control, 90).saturating_mul(3));
+            assert!(of(&took, 90) < bound, "{:?}", of(&took, 90));
+            assert_eq!(near.stats().lost_connections(), 0);
+        }
+    }
+}
+
+/// A bulk of small values, while a large one comes whose size is not known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_key_harms_no_bulk() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let names: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+        for name in &names {
+            writer.set(name, "v").await;
+        }
+        writer.set("slow", &"x".repeat(16 << 20)).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(2));
+        let near = near.connect().await.unwrap();
+        assert_eq!(read(&near, "k0").await, "v");
+        proxy.throttle(2 << 20);
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.get("slow").await });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        for value in near.get_all(names).await {
+            assert_eq!(value.unwrap().as_deref(), Some("v"));
+        }
+        let took = begun.elapsed();
+        println!("{took:?}");
+        // The large value takes eight seconds.
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        reading.abort();
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// How long reads of a small key took until `done`, in rising order; `Duration::MAX`: it failed.
 async fn times_of_reads(near: &Near, done: &AtomicBool) -> Vec<Duration> {
     let mut reads = tokio::task::JoinSet::new();
