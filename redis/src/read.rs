@@ -334,7 +334,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Reads keys one after the other, each in the memory of the one before, until there is none
-    /// any more, or the call has gone. Their long values do not drive them from the main connection.
+    /// any more, or the call has gone. Long values do not drive them from the main connection: they
+    /// are their own.
     async fn read_each(
         self: Arc<Self>,
         keys: Arc<Mutex<vec::IntoIter<(usize, K)>>>,
