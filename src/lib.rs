@@ -75,11 +75,11 @@
 //!
 //! # Loading
 //!
-//! A *load* is one run of your code that makes the value of a key. At most one load runs for a key
-//! at a time; a second one may run only if a write has revoked the first, or if that has outlived
-//! its `load_timeout`. Other calls that need the key wait for the load and share its outcome,
-//! whichever method they use. Every method that runs your code has a form for async code, on any
-//! runtime.
+//! A *load* is one run of your code that makes the value of a key. One load runs for a key at a
+//! time. A second one runs only if a write revoked the first, or its `load_timeout` passed. Other
+//! calls that load or change the key wait for the load and share its value, whichever method they
+//! use. They share its failure if they are of the same kind and error type. Every method that loads
+//! has a form for async code, on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;
@@ -130,9 +130,9 @@
 //! # Limits
 //!
 //! - The map keeps bits of a key's hash above the 48 bits of an address. If the allocator returns
-//!   an address above 2^48, the call that needed the memory panics, and the cache stays as it was;
-//!   only where a group of the table has overflowed, the process ends.
-//!   The tagged addresses of Android on arm64 are supported. A pointer of 32 bits always fits.
+//!   an address above 2^48, the call panics and changes nothing. In one rare case (an overflowed
+//!   group of the table) the process aborts. The tagged addresses of Android on arm64 are
+//!   supported. A pointer of 32 bits always fits.
 //! - Keys and values lie in memory of the cache, in chunks. Put values of more than a few KiB into
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
 //!   of 2 MiB, keep to 256 KiB at most in an optimized build, and to 128 KiB in a build without
@@ -232,7 +232,8 @@ pub use stats::{Stat, StatValue, Stats};
 pub use time::QuantaRecent;
 pub use time::{ManualTicker, Ticker, ticker_fn};
 
-/// Runs the examples of README.md as documentation tests.
+/// Runs the examples of these pages as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/recipes.md")]
 mod pages {}
