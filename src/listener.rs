@@ -20,9 +20,9 @@
 //! - **After the removal.** When the listener runs, the entry is already gone from the cache. The
 //!   cache may already hold another value for the key.
 //! - **No lock held.** The listener may call any method of the same cache, also for the same key.
-//! - **Panics are caught.** A panic in the listener is caught and counted, after the process's
-//!   panic hook has reported it. That notification counts as delivered, and the listener stays in
-//!   use.
+//! - **Panics are caught.** A panic in the listener is caught (and counted, with `record_stats`),
+//!   after the process's panic hook has reported it. That notification counts as delivered, and the
+//!   listener stays in use.
 //! - **Not at the end of the cache.** When the last handle is dropped, entries that are still
 //!   stored are dropped without a notification. This includes expired entries that were not removed
 //!   yet. Removals that happened before are delivered before the drop returns.
@@ -200,8 +200,8 @@ impl fmt::Display for RemovalCause {
 /// scheduler is. So a thread may hold a lock that the listener takes, and write to the cache. The
 /// calls that wait for listeners are [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the
 /// drop of the last handle: release such a lock before them. With `Caller`, each call that removes
-/// an entry waits for the listener, also a read that expires one: a thread that holds a lock which
-/// the listener takes would wait for itself.
+/// an entry waits for the listener (also a read that expires one, where no thread maintains the
+/// cache): a thread that holds a lock which the listener takes would wait for itself.
 ///
 /// # Listeners that load
 ///

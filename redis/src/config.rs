@@ -63,9 +63,10 @@ pub enum OnDisconnect {
 ///
 /// The load leaves a *placeholder* in the key itself: the mark, then 32 hexadecimal digits, with a
 /// life that its process renews while the load runs. A `DEL` or `SET` of any client ends the
-/// placeholder, and the load then writes nothing. Near caches read a placeholder as an absence.
-/// Other readers of these keys must do that, too: each value that begins with the mark is a
-/// placeholder. Choose a mark with which no value of yours begins; `set` refuses such a value.
+/// placeholder, and the load then writes nothing. Near caches read a placeholder as the old value
+/// behind it, or as an absence if there is none. Other readers of these keys must do that, too:
+/// each value that begins with the mark is a placeholder. Choose a mark with which no value of
+/// yours begins; `set` refuses such a value.
 ///
 /// ```
 /// use std::time::Duration;

@@ -110,8 +110,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
     /// case; this setting saves the work of growing. If the allocator refuses the memory,
-    /// [`try_build`](Self::try_build) returns an error. Linux mostly does not refuse what is more
-    /// than the machine has, and ends the process when it is used: so ask for no more than that.
+    /// [`try_build`](Self::try_build) returns an error. Linux often grants more memory than there
+    /// is, and kills the process that uses it: ask for no more.
     ///
     /// # Cost
     ///
@@ -168,8 +168,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// returns the figure for any types and settings, and says how exact it is.
     ///
     /// Chunks of memory serve new entries again, and go back to the allocator when all their
-    /// entries have left. So a few entries that stay, out of very many, may hold most of the memory
-    /// of all: 500 that are left of 500,000 held 46 of 74 MB. It is used again as the cache grows.
+    /// entries have left. So a few remaining entries can hold most of the memory: the last 500 of
+    /// 500,000 held 46 of 74 MB. It is used again as the cache grows.
     ///
     /// # Weight
     ///
@@ -384,8 +384,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// lifetime above the [longest one](Expiry#answers) is cut to it.
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
-    /// read: never early, and at most 0.1 s late. So a key that is read often is written once in
-    /// 50 ms, not once per read. A shorter lifetime counts exactly from the read.
+    /// read. So a key that is read often is written once in 50 ms, not once per read. A shorter
+    /// lifetime counts exactly from the read.
     ///
     /// # Cost
     ///
@@ -416,9 +416,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that takes longer is *overdue*. The next call
     /// that needs the key starts a load of its own, which replaces it. Calls that waited for the
-    /// old load then wait for the new one. A waiting thread notices that by itself, unless the
-    /// cache has a ticker. Tasks, and threads of a cache with a ticker, are woken if the cache has
-    /// a scheduler. By default there is no limit.
+    /// old load then wait for the new one. Without a ticker, waiting threads need no help to do so.
+    /// Waiting tasks, and all that wait in a cache with a ticker, need a scheduler. By default
+    /// there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
@@ -525,7 +525,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// # Panics
     ///
-    /// This method does not. A panic in the listener is caught and counted, and reaches no caller.
+    /// This method does not. A panic in the listener is caught, and counted with
+    /// [`record_stats`](Self::record_stats). It reaches no caller.
     ///
     /// # Cost
     ///

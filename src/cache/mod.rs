@@ -58,9 +58,8 @@ use std::time::{Duration, Instant};
 /// | `and_upsert_with`, `Op::Put`, `replace_if` | stays, as after `INCR` in Redis: a counter ends with its window |
 /// | `get`, and every other read | stays |
 ///
-/// If `insert` has to keep it too, pass [`expiry::never()`](fn@crate::expiry::never) to
-/// [`expire_after`](CacheBuilder::expire_after): it answers every update with the deadline that the
-/// entry has.
+/// If `insert` must keep the deadline too, pass [`expiry::never()`](fn@crate::expiry::never) to
+/// [`expire_after`](CacheBuilder::expire_after).
 ///
 /// [create]: crate::Expiry::expire_after_create
 /// [update]: crate::Expiry::expire_after_update
@@ -273,10 +272,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
-    /// or `Expired` if it had expired. When that is, and when it is dropped, says [one
-    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
-    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
-    /// where the listener itself waits for a load that no thread leads.
+    /// or `Expired` if it had expired. [One table](crate#when-is-it-told-and-when-is-it-dropped)
+    /// says when that is, and when it is dropped. With [`Delivery::Caller`](crate::Delivery) the
+    /// call waits for the listener (for limits see `Delivery`).
     ///
     /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
     /// reading of the clock, taken after the weigher has run, decides: the policy is told this
@@ -342,12 +340,11 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
 
     /// Stores a value that ends at exactly `deadline`. The policy is not asked. Works on any cache.
     ///
-    /// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
-    /// [`Policy::now`](crate::Policy::now) of this cache, not of a second one on that ticker. If it
-    /// has come, the value is due at once: no read finds it, and the listener gets it as `Expired`.
-    /// When it hears of the old value says [one
-    /// table](crate#when-is-it-told-and-when-is-it-dropped). For all else see
-    /// [`insert_with_ttl`](Self::insert_with_ttl).
+    /// Count the instant from [`Instant::now`]. With a ticker, count it from this cache's
+    /// [`Policy::now`](crate::Policy::now) instead. If it has come, the value is due at once: no
+    /// read finds it, and the listener gets it as `Expired`. [One
+    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when it hears of the old value.
+    /// For all else see [`insert_with_ttl`](Self::insert_with_ttl).
     ///
     /// # Panics
     ///
@@ -531,11 +528,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         self.engine().set_lifetime(self.hash(key), key, lifetime)
     }
 
-    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. When the
-    /// listener hears of it, and when key and value are dropped, says [one
-    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
-    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
-    /// where the listener itself waits for a load that no thread leads.
+    /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. [One
+    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of it, and
+    /// when key and value are dropped. With [`Delivery::Caller`](crate::Delivery) the call waits
+    /// for the listener (for limits see `Delivery`).
     ///
     /// # Panics
     ///
@@ -766,8 +762,9 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     /// set.
     ///
     /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
-    /// held, and again if another write comes first. When the listener hears of the old value says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// held, and again if another write comes first. [One
+    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of the old
+    /// value.
     ///
     /// If the cache has neither a policy nor a `time_to_live`, the entry keeps its deadline.
     ///
@@ -816,8 +813,8 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     /// Removes the value of a key and returns it, if the key is present and `matches` returns true.
     ///
     /// The value that `matches` has seen is the one that is removed. `matches` runs with no lock
-    /// held, and again if another write comes first. When the listener hears of it says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// held, and again if another write comes first. [One
+    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of it.
     ///
     /// # Panics
     ///

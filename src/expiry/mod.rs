@@ -112,8 +112,8 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// Without a ticker, the [`Instant`]s are those of the program's clock, at most 50 µs earlier than
 /// [`Instant::now`] and never later. With one, they are computed from the ticker: the difference
-/// between two of them is time of that ticker. Under a [`ManualTicker`](crate::ManualTicker) they
-/// are unrelated to [`Instant::now`].
+/// between two of them is time of that ticker. They begin at the moment at which the cache was
+/// built, so compare them with [`Policy::now`](crate::Policy::now), not with [`Instant::now`].
 ///
 /// # Panics
 ///

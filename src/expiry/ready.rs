@@ -112,9 +112,9 @@ where
 /// move the deadline. `None` means that the entry never expires. An instant that has come makes the
 /// entry due at once: no read finds it, and the listener gets it with the cause `Expired`.
 ///
-/// The instant is one of the cache's time: of [`Instant::now`], or under a ticker of
-/// [`Policy::now`](crate::Policy::now) of this cache, not of a second one on that ticker. So it is
-/// right under a [`ManualTicker`](crate::ManualTicker), too.
+/// Count the instant from [`Instant::now`]. With a ticker, count it from this cache's
+/// [`Policy::now`](crate::Policy::now) instead. [`Ticker`](crate::Ticker#without-a-ticker) says
+/// what a suspended machine does.
 ///
 /// # Examples
 ///
@@ -160,7 +160,7 @@ where
 /// [`Expiry`](Expiry#answers).
 ///
 /// On a cache without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after
-/// the read: never early, and at most 0.1 s late. A shorter one counts exactly from the read.
+/// the read. A shorter one counts exactly from the read.
 ///
 /// # Examples
 ///

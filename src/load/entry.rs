@@ -34,8 +34,8 @@ type KeyRun<'a, K, V, O> = (K, Ran<K, V, &'a Engine<K, V>, O>);
 /// beside the closure of a load that a write has revoked, or that is overdue.) The methods `or_*`
 /// make a value if the key has none; calls that come meanwhile share it, as with
 /// [`get_with`](Cache::get_with). The methods `and_*` see the live entry and change it; they take
-/// turns, the longest-waiting call first. Only where one key is changed all the time by more
-/// threads than can run, a thread that runs may pass threads that sleep, a bounded number of times.
+/// turns, the longest-waiting call first. If more threads than processors change one key, a running
+/// thread may pass sleeping ones, a bounded number of times.
 ///
 /// ```
 /// let cache = wheelhouse::Cache::new(100);
@@ -96,7 +96,7 @@ where
     ///
     /// # Cost
     ///
-    /// As [`entry`](Self::entry), and makes the owned key, which each entry that is returned has.
+    /// As [`entry`](Self::entry), and one owned key for the returned entry.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<String, u32> = wheelhouse::Cache::new(100);
@@ -427,8 +427,8 @@ where
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
     /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
-    /// not stored. When the listener hears of the old value says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// not stored. [One table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener
+    /// hears of the old value.
     ///
     /// # Panics
     ///
@@ -673,8 +673,9 @@ where
     ///
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
-    /// entry carries the value in any case. When the listener hears of the old value says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// entry carries the value in any case. [One
+    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of the old
+    /// value.
     ///
     /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
     /// counter that was made with a lifetime ends when that has passed.
@@ -735,10 +736,9 @@ where
     /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
     /// that wait for their turn wait no longer: the first of them that wakes up runs next.
     ///
-    /// When the listener hears of the old value says [one
-    /// table](crate#when-is-it-told-and-when-is-it-dropped). With
-    /// [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a second at most
-    /// where the listener itself waits for a load that no thread leads.
+    /// [One table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of
+    /// the old value. With [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a
+    /// second at most where the listener itself waits for a load that no thread leads.
     ///
     /// # Panics
     ///

@@ -32,10 +32,11 @@ fn unboxed<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome
 
 /// # Loading
 ///
-/// At most one closure runs for a key at a time, except beside that of a load which a write has
-/// revoked or which is overdue. Calls for the same key, of whichever method, wait for its outcome
-/// and share it. A write of the key (`insert`, `invalidate`, `remove`, …) never waits for a load:
-/// it revokes the load, whose value is then not stored.
+/// One closure runs for a key at a time. Only a load that is revoked or overdue may run beside it.
+/// Calls that load or change the same key wait for its value and share it, whichever method they
+/// use; calls of the same kind and error type share its failure, too. A write of the key (`insert`,
+/// `invalidate`, `remove`, …) never waits for a load: it revokes the load, whose value is then not
+/// stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -128,10 +129,10 @@ where
     ///
     /// # Panics
     ///
-    /// If `init`, or other user code that an insert runs, panics. If the wait would never end,
-    /// because the awaited load itself waits, directly or through other threads, for this thread.
-    /// The message names the cache and the key's hash. A closure that runs an executor of its own
-    /// may meet this, too: see [`get_with_async`](Self::get_with_async).
+    /// If `init`, or other user code that an insert runs, panics. On a deadlock: the awaited load
+    /// waits for this thread, directly or through other threads. The message names the cache and
+    /// the key's hash. A closure that runs an executor of its own may meet this, too: see
+    /// [`get_with_async`](Self::get_with_async).
     ///
     /// # Cost
     ///

@@ -192,9 +192,9 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// A loader that hangs keeps its thread: [`load_timeout`](Self::load_timeout) frees the calls
     /// that wait, not the thread. While loaders hang on all the threads, nothing is reloaded. Reads
     /// return old values until their deadlines. From then on they are misses, and each miss runs
-    /// the loader on its own thread. What waits for a thread is a key, and no load: no other call
-    /// waits for it. Only a [`refresh`](LoadingCache::refresh) waits until a thread is free. A read
-    /// that finds all threads busy may leave its entry stale for a later read.
+    /// the loader on its own thread. A key that waits for a thread holds up no other call. Only a
+    /// [`refresh`](LoadingCache::refresh) waits until a thread is free. A read that finds all
+    /// threads busy may leave its entry stale for a later read.
     ///
     /// While a loader waits for another load of a cache, or for a listener, its thread does not
     /// count: another thread may start. So loaders may wait for loads, and for refreshes, of each

@@ -365,7 +365,7 @@ pub enum Reloaded<V> {
     /// now on. The refresh policy says when it is stale; a [`Loaded::refresh_in`] of the last load
     /// holds no more.
     Unchanged,
-    /// The old value is still right for this time; `None` leaves the answer as it is for
+    /// The old value is still right for these times; `None` means: as for
     /// [`Unchanged`](Self::Unchanged).
     UnchangedFor {
         /// Its lifetime from now on.
@@ -432,7 +432,9 @@ impl<V> Reloaded<V> {
 pub enum LoadError<E> {
     /// The loader returned this error. All calls that waited share it.
     Failed(Arc<E>),
-    /// The loader panicked, or other user code that a load runs: the expiry policy, the weigher.
+    /// The loader panicked; in a reload or in a load that is a task, also other user code that it
+    /// runs, such as the expiry policy. (A [`Loader`] runs on the calling thread: such a panic
+    /// reaches the caller.)
     Panicked,
     /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
     TimedOut,

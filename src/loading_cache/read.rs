@@ -249,8 +249,8 @@ where
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
     /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload. When the listener hears of the old value says
-    /// [one table](crate#when-is-it-told-and-when-is-it-dropped).
+    /// or in a task, as for a reload. [One table](crate#when-is-it-told-and-when-is-it-dropped)
+    /// says when the listener hears of the old value.
     ///
     /// # Panics
     ///
@@ -277,8 +277,8 @@ where
     }
 
     /// As [`refresh`](Self::refresh), if the key's entry is stale, or is being reloaded. `None` if
-    /// there is no such entry. After a failure the entry is not stale again before its pause is
-    /// over, for a read as for this call.
+    /// there is no such entry. After a failure, neither reads nor this call retry before the pause
+    /// is over.
     ///
     /// # Panics
     ///

@@ -161,7 +161,7 @@ pub fn doubling(
 
 /// A ready policy, made by [`after`], [`fraction`], [`early`] or [`never()`]; they have examples.
 ///
-/// A clone of [`early`]'s shares what that has learnt about the last load.
+/// Clones of [`early`] share the time of the last load.
 #[derive(Clone, Debug)]
 pub struct Ready(Moment);
 

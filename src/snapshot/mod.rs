@@ -309,8 +309,9 @@ impl<K, V> Snapshot<K, V> {
         }
     }
 
-    /// Keeps the entries for which `keep` returns true, in their order. Unlike a new snapshot that
-    /// is collected from them, this one stays as old as it is, so that the downtime counts.
+    /// Keeps the entries for which `keep` returns true, in their order.
+    /// [`taken_at`](Self::taken_at) stays; a snapshot collected from the same entries would be
+    /// taken now.
     ///
     /// # Cost
     ///

@@ -33,8 +33,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// # A stop that ends nothing twice
     ///
     /// If the listener ends something, such as an order, then two kinds of entries need care when a
-    /// program stops. One expires while the snapshot is taken: it would be ended now, and saved
-    /// too. The other has expired just before, and is not removed yet: it would be neither. So:
+    /// program stops. One that expires during the call would be both saved and told to the
+    /// listener. One that expired just before, but is not removed yet, would be neither. So:
     ///
     /// 1. Let no other thread use the cache, and let the listener only collect from now on.
     /// 2. Take the snapshot.

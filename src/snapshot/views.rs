@@ -59,8 +59,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// short memory: many uses in quick succession count as one. Under
     /// [`Lru`](crate::EvictionPolicy::Lru) the entry that was used last is the first. For the order
     /// of eviction see [`last_to_evict`](Self::last_to_evict). It does not count as a read. In a
-    /// cache of [several parts](Self::first_to_evict), equally used entries of two parts stand by
-    /// how far each is from the end of the order of its part.
+    /// cache of [several parts](Self::first_to_evict), the order of equally used entries of two
+    /// parts is approximate.
     ///
     /// # Cost
     ///

@@ -362,8 +362,8 @@ impl Stats {
         self.counts[Count::LoadWaits as usize]
     }
 
-    /// How long loads took together, by the cache's ticker. One call of a loader for many keys is a
-    /// load of each: its time counts once for each key.
+    /// How long loads took together, by the cache's ticker. If one call loads many keys, its time
+    /// counts once for each key.
     ///
     /// ```
     /// use std::time::Duration;

@@ -40,7 +40,7 @@ impl Ticker for Clock {
 /// It makes the fastest hits on entries with a deadline. This is what it gives up:
 ///
 /// - **Exact ends.** A cache on it serves an entry past its deadline by up to the interval of the
-///   upkeep, and for longer if the upkeep thread gets no processor. No entry ends early.
+///   upkeep, and for longer if the upkeep thread gets no processor.
 /// - **Exact beginnings.** A lifetime counts from the recent time, which lies before the write by
 ///   as much. So an entry lives up to that much shorter than its lifetime, by real time.
 /// - **Independence.** If the upkeep thread ends, the time stands still, and no entry expires any
