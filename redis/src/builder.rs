@@ -637,8 +637,9 @@ where
         Ok(run(supervisor, Some(first)))
     }
 
-    /// As [`connect`](Self::connect), without waiting for a connection: a process may start while
-    /// the server is away. Until the first connection is made, the near cache is as after a loss.
+    /// Starts the near cache without waiting for a connection, so that a process may start while
+    /// the server is away: see [`connect`](Self::connect). Until the first connection is made, the
+    /// near cache is as after a loss.
     ///
     /// # Errors
     ///

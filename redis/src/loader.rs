@@ -101,8 +101,8 @@ where
         self.try_get_with(key, ttl, load).await
     }
 
-    /// As [`get_with`](Self::get_with), with a load that may fail, and may choose the life of its
-    /// value: with a [`Loaded`].
+    /// Returns the value of a key, made by a load that may fail: see [`get_with`](Self::get_with).
+    /// The load may choose the life of its value, with a [`Loaded`].
     ///
     /// # Errors
     ///

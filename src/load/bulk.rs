@@ -292,8 +292,8 @@ where
         block_on(self.get_all_with_async(keys, load))
     }
 
-    /// As [`get_all_with`](Self::get_all_with), with a closure that returns a future and is given
-    /// the keys as a vector.
+    /// Returns the values of several keys; a future loads those that are absent. The async form of
+    /// [`get_all_with`](Self::get_all_with); its closure gets the keys as a vector.
     ///
     /// # Errors
     ///

@@ -92,7 +92,7 @@ where
         }
     }
 
-    /// As [`entry`](Self::entry), by a borrowed form of the key.
+    /// Selects the entry of a key that is given by reference: see [`entry`](Self::entry).
     ///
     /// # Cost
     ///
@@ -397,8 +397,10 @@ where
         sure(self.load(Want::Value, |_| true, || of_value(init())))
     }
 
-    /// As [`or_insert_with`](Self::or_insert_with), with a lifetime that `init` knows: the entry
-    /// lives as long as one that [`insert_with_ttl`](Cache::insert_with_ttl) stores.
+    /// Returns the key's entry; if there is none, stores the value and the lifetime of `init`: see
+    /// [`or_insert_with`](Self::or_insert_with). The entry lives as long as one that
+    /// [`insert_with_ttl`](Cache::insert_with_ttl) stores. For a load that may fail, put the
+    /// lifetime into the value ([`expiry::writing`](crate::expiry::writing)).
     ///
     /// # Panics
     ///
@@ -460,7 +462,8 @@ where
         ))
     }
 
-    /// As [`or_insert_with`](Self::or_insert_with), if `init` makes a value.
+    /// Returns the key's entry; if there is none, stores the value of `init`, if that makes one:
+    /// see [`or_insert_with`](Self::or_insert_with).
     ///
     /// # Panics
     ///
@@ -484,7 +487,8 @@ where
             .ok()
     }
 
-    /// As [`or_insert_with`](Self::or_insert_with), if `init` succeeds.
+    /// Returns the key's entry; if there is none, stores the value of an `init` that may fail: see
+    /// [`or_insert_with`](Self::or_insert_with).
     ///
     /// # Errors
     ///
@@ -515,7 +519,8 @@ where
         or_error(self.load(fallible::<E>(), |_| true, || of_result(init())))
     }
 
-    /// As [`or_insert_with`](Self::or_insert_with), with a closure that returns a future.
+    /// Returns the key's entry; if there is none, stores the value of a future; the async form of
+    /// [`or_insert_with`](Self::or_insert_with).
     ///
     /// # Panics
     ///
@@ -541,7 +546,8 @@ where
         sure(self.load_async(Want::Value, |_| true, init, of_value).await)
     }
 
-    /// As [`or_insert_with_ttl`](Self::or_insert_with_ttl), with a closure that returns a future.
+    /// Returns the key's entry; if there is none, stores the value and the lifetime of a future;
+    /// the async form of [`or_insert_with_ttl`](Self::or_insert_with_ttl).
     ///
     /// # Panics
     ///
@@ -570,8 +576,8 @@ where
         sure(self.load_async(Want::Value, |_| true, init, of_pair).await)
     }
 
-    /// As [`or_insert_with_if`](Self::or_insert_with_if), with a closure `init` that returns a
-    /// future.
+    /// Returns the key's entry; if there is none, or `replace_if` returns true, stores the value of
+    /// a future; the async form of [`or_insert_with_if`](Self::or_insert_with_if).
     ///
     /// # Panics
     ///
@@ -604,8 +610,8 @@ where
         sure(loaded.await)
     }
 
-    /// As [`or_optionally_insert_with`](Self::or_optionally_insert_with), with a closure that
-    /// returns a future.
+    /// Returns the key's entry; if there is none, stores the value of a future, if that makes one;
+    /// the async form of [`or_optionally_insert_with`](Self::or_optionally_insert_with).
     ///
     /// # Panics
     ///
@@ -635,7 +641,8 @@ where
         loaded.await.ok()
     }
 
-    /// As [`or_try_insert_with`](Self::or_try_insert_with), with a closure that returns a future.
+    /// Returns the key's entry; if there is none, stores the value of a future that may fail; the
+    /// async form of [`or_try_insert_with`](Self::or_try_insert_with).
     ///
     /// # Errors
     ///
@@ -701,7 +708,8 @@ where
         upsert(self.compute(true, |seen| Keyless::made(f(seen))))
     }
 
-    /// As [`and_upsert_with`](Self::and_upsert_with), with a closure that returns a future.
+    /// Stores the value that a future makes of the live entry, or of `None`; the async form of
+    /// [`and_upsert_with`](Self::and_upsert_with).
     ///
     /// # Panics
     ///
@@ -770,7 +778,8 @@ where
         result
     }
 
-    /// As [`and_compute_with`](Self::and_compute_with), with a closure that returns a future.
+    /// Shows the live entry to `f`, and does what its future answers; the async form of
+    /// [`and_compute_with`](Self::and_compute_with).
     ///
     /// # Panics
     ///
@@ -802,7 +811,8 @@ where
         result
     }
 
-    /// As [`and_compute_with`](Self::and_compute_with), if `f` succeeds.
+    /// Shows the live entry to `f`, and does what `f` answers, unless that is an error: see
+    /// [`and_compute_with`](Self::and_compute_with).
     ///
     /// # Errors
     ///
@@ -831,8 +841,8 @@ where
         apply(self.compute(true, |seen| f(seen).map(of_op)))
     }
 
-    /// As [`and_try_compute_with`](Self::and_try_compute_with), with a closure that returns a
-    /// future.
+    /// Shows the live entry to `f`, and does what its future answers, unless that is an error; the
+    /// async form of [`and_try_compute_with`](Self::and_try_compute_with).
     ///
     /// # Errors
     ///
@@ -868,8 +878,8 @@ where
         apply(computed.await)
     }
 
-    /// As [`and_try_compute_with`](Self::and_try_compute_with), but if another call loads or
-    /// computes the key just now, returns what the key has without calling `f`.
+    /// Computes as [`and_try_compute_with`](Self::and_try_compute_with) does, but only if no other
+    /// call loads or computes the key just now: else returns what the key has without calling `f`.
     ///
     /// # Errors
     ///
@@ -903,8 +913,8 @@ where
         apply(self.compute(false, |seen| f(seen).map(of_op)))
     }
 
-    /// As [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else), with a closure
-    /// that returns a future.
+    /// Computes with a future, but only if no other call loads or computes the key just now; the
+    /// async form of [`and_try_compute_if_nobody_else`](Self::and_try_compute_if_nobody_else).
     ///
     /// # Errors
     ///

@@ -151,7 +151,8 @@ where
         sure(self.get_or_load::<K, _>(key, identity, Want::Value, |_| of_value(init())))
     }
 
-    /// As [`get_with`](Self::get_with), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, loaded if it is absent: see
+    /// [`get_with`](Self::get_with).
     ///
     /// # Panics
     ///
@@ -175,8 +176,9 @@ where
         sure(self.get_or_load::<Q, _>(key, Q::to_owned, Want::Value, |_| of_value(init())))
     }
 
-    /// As [`get_with`](Self::get_with), if `init` makes a value. `None` is not stored. Waiting
-    /// calls of `optionally_get_with` share the `None`; other waiting calls run their own closures.
+    /// Returns the value of a key, loaded if it is absent and `init` makes a value: see
+    /// [`get_with`](Self::get_with). `None` is not stored. Waiting calls of `optionally_get_with`
+    /// share the `None`; other waiting calls run their own closures.
     ///
     /// If another call has stored a value meanwhile, a `None` of `init` is returned all the same.
     /// That value stays, and the other waiting calls get it.
@@ -201,7 +203,8 @@ where
             .ok()
     }
 
-    /// As [`optionally_get_with`](Self::optionally_get_with), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, loaded if `init` makes one: see
+    /// [`optionally_get_with`](Self::optionally_get_with).
     ///
     /// # Panics
     ///
@@ -229,8 +232,9 @@ where
             .ok()
     }
 
-    /// As [`get_with`](Self::get_with), if `init` succeeds. An error is not stored. Waiting calls
-    /// with the same error type share the error; other waiting calls run their own closures.
+    /// Returns the value of a key, loaded if it is absent by an `init` that may fail: see
+    /// [`get_with`](Self::get_with). An error is not stored. Waiting calls with the same error type
+    /// share the error; other waiting calls run their own closures.
     ///
     /// If another call has stored a value meanwhile, an error of `init` is returned all the same.
     /// That value stays, and the other waiting calls get it.
@@ -264,7 +268,8 @@ where
         or_error(self.get_or_load::<K, _>(key, identity, fallible::<E>(), |_| of_result(init())))
     }
 
-    /// As [`try_get_with`](Self::try_get_with), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, loaded by an `init` that may fail:
+    /// see [`try_get_with`](Self::try_get_with).
     ///
     /// # Errors
     ///
@@ -297,7 +302,8 @@ where
         or_error(self.get_or_load::<Q, _>(key, Q::to_owned, fallible::<E>(), |_| of_result(init())))
     }
 
-    /// As [`get_with`](Self::get_with), with a future. On a hit it is dropped without being polled.
+    /// Returns the value of a key, loaded by a future if it is absent; the async form of
+    /// [`get_with`](Self::get_with). On a hit the future is dropped without being polled.
     ///
     /// Works on any runtime. The future of the first call for a key is polled as part of that call.
     /// If the call is dropped, the task that has waited longest polls its own future. Waiting calls
@@ -328,7 +334,8 @@ where
         self.get_or_load_async::<K, _, _, _>(key, identity, Want::Value, init, of_value, sure)
     }
 
-    /// As [`get_with_async`](Self::get_with_async), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, loaded by a future if it is absent:
+    /// see [`get_with_async`](Self::get_with_async).
     ///
     /// # Panics
     ///
@@ -356,7 +363,8 @@ where
         self.get_or_load_async::<Q, _, _, _>(key, Q::to_owned, Want::Value, init, of_value, sure)
     }
 
-    /// As [`optionally_get_with`](Self::optionally_get_with), with a future.
+    /// Returns the value of a key, loaded if a future makes one; the async form of
+    /// [`optionally_get_with`](Self::optionally_get_with).
     ///
     /// # Panics
     ///
@@ -388,8 +396,8 @@ where
         )
     }
 
-    /// As [`optionally_get_with_async`](Self::optionally_get_with_async), by a borrowed form of the
-    /// key.
+    /// Returns the value of a key that is given by reference, loaded if a future makes one: see
+    /// [`optionally_get_with_async`](Self::optionally_get_with_async).
     ///
     /// # Panics
     ///
@@ -425,7 +433,8 @@ where
         )
     }
 
-    /// As [`try_get_with`](Self::try_get_with), with a future.
+    /// Returns the value of a key, loaded by a future that may fail; the async form of
+    /// [`try_get_with`](Self::try_get_with).
     ///
     /// # Errors
     ///
@@ -465,7 +474,8 @@ where
         )
     }
 
-    /// As [`try_get_with_async`](Self::try_get_with_async), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, loaded by a future that may fail: see
+    /// [`try_get_with_async`](Self::try_get_with_async).
     ///
     /// # Errors
     ///

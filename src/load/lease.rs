@@ -162,8 +162,8 @@ where
         self.fill_as(value, LifetimeSource::Policy)
     }
 
-    /// As [`fill`](Self::fill), with a lifetime as of
-    /// [`insert_with_ttl`](Cache::insert_with_ttl).
+    /// Stores the value with a lifetime, as of [`insert_with_ttl`](Cache::insert_with_ttl): see
+    /// [`fill`](Self::fill).
     ///
     /// # Panics
     ///
@@ -234,8 +234,9 @@ where
         block_on(self.lease_as::<K, _>(key, identity, true))
     }
 
-    /// As [`lease`](Self::lease), but waits for at most `wait`; with zero it does not wait. `wait`
-    /// is real time, whatever the cache's ticker.
+    /// Returns the value of a key, or the right to load it, and waits for at most `wait`: see
+    /// [`lease`](Self::lease). With zero it does not wait. `wait` is real time, whatever the
+    /// cache's ticker.
     ///
     /// Never panics for a deadlock: a call that would wait for a load of its own thread returns
     /// [`Busy`](Leased::Busy) at once.
@@ -277,7 +278,8 @@ where
         leased.unwrap_or(Leased::Busy)
     }
 
-    /// As [`lease`](Self::lease), for tasks.
+    /// Returns the value of a key, or the right to load it; the async form of
+    /// [`lease`](Self::lease).
     ///
     /// # Panics
     ///
@@ -303,7 +305,8 @@ where
         self.lease_as::<K, _>(key, identity, true)
     }
 
-    /// As [`lease`](Self::lease), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, or the right to load it: see
+    /// [`lease`](Self::lease).
     ///
     /// # Panics
     ///
@@ -330,7 +333,8 @@ where
         block_on(self.lease_as::<Q, _>(key, Q::to_key, true))
     }
 
-    /// As [`lease_timeout`](Self::lease_timeout), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, or the right to load it, and waits
+    /// for at most `wait`: see [`lease_timeout`](Self::lease_timeout).
     ///
     /// # Panics
     ///
@@ -356,7 +360,8 @@ where
         self.lease_until::<Q, _>(key, Q::to_key, wait)
     }
 
-    /// As [`lease_async`](Self::lease_async), by a borrowed form of the key.
+    /// Returns the value of a key that is given by reference, or the right to load it: see
+    /// [`lease_async`](Self::lease_async).
     ///
     /// # Panics
     ///

@@ -200,7 +200,7 @@ where
         }
     }
 
-    /// As [`Loader::retry_after`].
+    /// Says how long a failure holds: see [`Loader::retry_after`].
     ///
     /// ```
     /// use std::time::Duration;

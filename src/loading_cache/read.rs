@@ -276,9 +276,9 @@ where
         self.begin_refresh(hash, key)
     }
 
-    /// As [`refresh`](Self::refresh), if the key's entry is stale, or is being reloaded. `None` if
-    /// there is no such entry. After a failure, neither reads nor this call retry before the pause
-    /// is over.
+    /// Reloads a key whose entry is stale, or joins its reload: see [`refresh`](Self::refresh).
+    /// `None` if there is no such entry. After a failure, neither reads nor this call retry before
+    /// the pause is over.
     ///
     /// # Panics
     ///
@@ -346,7 +346,8 @@ where
         }
     }
 
-    /// As [`get`](Self::get), for tasks.
+    /// Returns the value of a key, and loads it if the key is absent; the async form of
+    /// [`get`](Self::get).
     ///
     /// A [`Loader`](crate::Loader) runs within a poll. The load of an
     /// [`AsyncLoader`](crate::AsyncLoader) is a task of its own, which the
@@ -390,7 +391,8 @@ where
         }
     }
 
-    /// As [`get_all`](Self::get_all), for tasks.
+    /// Returns the values of several keys, and loads those that are absent; the async form of
+    /// [`get_all`](Self::get_all).
     ///
     /// A [`Loader`](crate::Loader) runs within a poll. One task loads all keys that an
     /// [`AsyncLoader`](crate::AsyncLoader) has to load for this call.
