@@ -75,11 +75,11 @@
 //!
 //! # Loading
 //!
-//! A *load* is one run of your code that makes the value of a key. One load runs for a key at a
-//! time. A second one runs only if a write revoked the first, or its `load_timeout` passed. Other
-//! calls that load or change the key wait for the load and share its value, whichever method they
-//! use. They share its failure if they are of the same kind and error type. Every method that loads
-//! has a form for async code, on any runtime.
+//! A *load* is one run of your code that makes the value of a key; the call that runs it *leads*
+//! it. One load runs for a key at a time. A second one runs only if a write revoked the first, or
+//! its `load_timeout` passed. Other calls that load or change the key wait for the load and share
+//! its value, whichever method they use. They share its failure if they are of the same kind and
+//! error type. Every method that loads has a form for async code, on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;

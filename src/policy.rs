@@ -84,7 +84,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// Changes the bound of a cache that was built with one. After a smaller bound each maintenance
     /// pass evicts a bounded number of entries;
     /// [`run_pending_tasks`](crate::Cache::run_pending_tasks) evicts down to the bound. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of it.
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of it.
     ///
     /// Entries of weight 0 are never evicted. The number of shards does not change; it follows from
     /// the bound that the cache was built with.

@@ -95,6 +95,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Names the cache: the name appears in its `Debug` output, in the names of its reload threads,
     /// and in messages about it.
     ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses a name with a NUL.
+    ///
     /// # Cost
     ///
     /// The name itself; calls do not read it.
@@ -109,9 +113,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Makes room for this many entries in advance. The table grows without long pauses in any
-    /// case; this setting saves the work of growing. If the allocator refuses the memory,
-    /// [`try_build`](Self::try_build) returns an error. Linux often grants more memory than there
-    /// is, and kills the process that uses it: ask for no more.
+    /// case; this setting saves the work of growing. Linux often grants more memory than there is,
+    /// and kills the process that uses it: ask for no more.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) returns one if the allocator refuses the memory.
     ///
     /// # Cost
     ///
@@ -177,6 +184,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// of the heaviest entry. A cache has four shards per core, rounded up to a power of two and at
     /// most 1,024; a small one has fewer.
     ///
+    /// # Cost
+    ///
+    /// Some 25 bytes for each entry. Reads are noted for the size policy, and writers take part in
+    /// evictions.
+    ///
     /// ```
     /// use wheelhouse::Cache;
     ///
@@ -194,8 +206,6 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Sets the function that weighs an entry: [`max_capacity`](Self::max_capacity) then bounds the
     /// sum of the weights instead of the number of entries. Without it, each entry weighs 1.
-    /// Without a bound, [`try_build`](Self::try_build) refuses it: give `u64::MAX` to a cache that
-    /// weighs entries and evicts none.
     ///
     /// The cache calls it once per write, with no lock held, before it asks the expiry policy; also
     /// for a `replace_if` that then finds no match, and for a load whose value is not stored. The
@@ -209,6 +219,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// on the heap.
     ///
     /// The limits on waiting maintenance count entries, whatever they weigh: see `max_capacity`.
+    ///
+    /// # Errors
+    ///
+    /// Without a bound, [`try_build`](Self::try_build) refuses it: give `u64::MAX` to a cache that
+    /// weighs entries and evicts none.
     ///
     /// # Panics
     ///
@@ -239,9 +254,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Sets how a bounded cache chooses the entries to evict when it is full. The default is
-    /// [`EvictionPolicy::Adaptive`], which adapts to the workload. Without
-    /// [`max_capacity`](Self::max_capacity) it would have no effect, so
-    /// [`try_build`](Self::try_build) refuses it.
+    /// [`EvictionPolicy::Adaptive`], which adapts to the workload.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses it without [`max_capacity`](Self::max_capacity).
     ///
     /// # Cost
     ///
@@ -263,9 +280,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     }
 
     /// Seeds the random choices of [`EvictionPolicy::Adaptive`], so that two runs of a simulation
-    /// agree. By default each cache draws a seed, which cannot be guessed. Without
-    /// [`max_capacity`](Self::max_capacity) it would have no effect, so
-    /// [`try_build`](Self::try_build) refuses it. Under [`EvictionPolicy::Lru`] nothing is random.
+    /// agree. By default each cache draws a seed, which cannot be guessed. Under
+    /// [`EvictionPolicy::Lru`] nothing is random.
     ///
     /// The policy also knows keys by their hashes, and a cache has shards by the number of
     /// processors. So two caches evict the same keys in the same order if
@@ -280,6 +296,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Do not set it in production: an attacker who knows the seed and the hasher can choose keys
     /// that the policy treats badly.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses it without [`max_capacity`](Self::max_capacity).
     ///
     /// # Cost
     ///
@@ -421,8 +441,11 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
-    /// dropped otherwise. The time is measured by the cache's clock. With zero every load would be
-    /// overdue when it begins, so [`try_build`](Self::try_build) refuses it.
+    /// dropped otherwise. The time is measured by the cache's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses zero.
     ///
     /// # Cost
     ///
@@ -451,8 +474,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// entry may be. What reads see does not depend on it.
     ///
     /// The builder rounds it up to a power of two nanoseconds. The default is 2^30 ns (1.07 s), the
-    /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours); `build` panics on others. A
-    /// finer resolution means more wake-ups for the same entries.
+    /// finest 2^16 ns (65.536 µs), the widest 2^43 ns (2.4 hours). A finer resolution means more
+    /// wake-ups for the same entries.
+    ///
+    /// # Errors
+    ///
+    /// [`try_build`](Self::try_build) refuses other widths.
     ///
     /// # Cost
     ///
@@ -518,8 +545,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Sets the function that is called for every value that leaves the cache: soon, on a thread
     /// that all caches share. [`delivery`](Self::delivery) chooses another thread, or lets the call
-    /// that removes an entry wait for the listener. A listener is not `async`; [`Delivery`] shows
-    /// what to do where it has to await.
+    /// that removes an entry wait for the listener. A listener is not `async`: see [listeners that
+    /// need a runtime](Delivery#listeners-that-need-a-runtime).
     ///
     /// [`listener`](crate::listener) lists the guarantees.
     ///

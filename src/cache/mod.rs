@@ -272,9 +272,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
-    /// or `Expired` if it had expired. [One table](crate#when-is-it-told-and-when-is-it-dropped)
-    /// says when that is, and when it is dropped. With [`Delivery::Caller`](crate::Delivery) the
-    /// call waits for the listener (for limits see `Delivery`).
+    /// or `Expired` if it had expired. [One
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when that is, and when it is
+    /// dropped. With [`Delivery::Caller`](crate::Delivery) the call waits for the listener (for
+    /// limits see `Delivery`).
     ///
     /// The cache asks the policy for the lifetime of a new entry, or of the updated one. One
     /// reading of the clock, taken after the weigher has run, decides: the policy is told this
@@ -307,12 +308,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// With a `ttl` of zero, no read finds the value, and the listener gets it as `Expired`. A
     /// lifetime above the [longest one](crate::Expiry#answers) is cut to it. Cache-wide limits
     /// still hold: the earliest deadline counts. The listener hears of the old value as after an
-    /// [`insert`](Self::insert): see [when](crate#when-is-it-told-and-when-is-it-dropped).
+    /// [`insert`](Self::insert): see [when](crate#when-is-a-removal-told-and-a-value-dropped).
     ///
     /// Later reads and updates ask the policy as usual, and may move this deadline. Without a
-    /// policy, a plain [`insert`](Self::insert) of the same key sets the lifetime anew: the entry
-    /// then has none, as after `SET` in Redis. `and_upsert_with`, a computed `Put` and
-    /// [`replace_if`](Self::replace_if) keep the deadline, as `INCR` does.
+    /// policy, [one table](Self#when-the-policy-is-asked) says which later call keeps it.
     ///
     /// # Panics
     ///
@@ -342,9 +341,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// Count the instant from [`Instant::now`]. With a ticker, count it from this cache's
     /// [`Policy::now`](crate::Policy::now) instead. If it has come, the value is due at once: no
-    /// read finds it, and the listener gets it as `Expired`. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when it hears of the old value.
-    /// For all else see [`insert_with_ttl`](Self::insert_with_ttl).
+    /// read finds it, and the listener gets it as `Expired`. For a suspended machine see
+    /// [`Ticker`](crate::Ticker#without-a-ticker). [One
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when it hears of the old
+    /// value. For all else see [`insert_with_ttl`](Self::insert_with_ttl).
     ///
     /// # Panics
     ///
@@ -378,7 +378,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
 
     /// Returns a reference to a key's entry; `None` if the key is absent or its entry has expired.
     ///
-    /// Counts as a read, as [`get`](Self::get) does.
+    /// Counts as a read, as [`get`](Self::get) does: `get_ref(key).is_some()` is a use without a
+    /// clone.
     ///
     /// # Panics
     ///
@@ -529,9 +530,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Removes a key's entry, with the cause `Explicit`, or `Expired` if it had expired. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of it, and
-    /// when key and value are dropped. With [`Delivery::Caller`](crate::Delivery) the call waits
-    /// for the listener (for limits see `Delivery`).
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of it,
+    /// and when key and value are dropped. With [`Delivery::Caller`](crate::Delivery) the call
+    /// waits for the listener (for limits see `Delivery`).
     ///
     /// # Panics
     ///
@@ -560,6 +561,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// entry has expired.
     ///
     /// The cause, and when the listener hears of it, are those of [`invalidate`](Self::invalidate).
+    /// If the value is not `Clone`, call `invalidate`, or store an `Arc`.
     ///
     /// # Panics
     ///
@@ -588,7 +590,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// are inserted meanwhile may or may not be removed.
     ///
     /// Keys and values are dropped before this returns, unless a reader or the listener still needs
-    /// them: see [when](crate#when-is-it-told-and-when-is-it-dropped).
+    /// them: see [when](crate#when-is-a-removal-told-and-a-value-dropped).
     ///
     /// # Panics
     ///
@@ -620,7 +622,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// has seen it stays.
     ///
     /// Keys and values are dropped before this returns, unless a reader or the listener still needs
-    /// them: see [when](crate#when-is-it-told-and-when-is-it-dropped).
+    /// them: see [when](crate#when-is-a-removal-told-and-a-value-dropped).
     ///
     /// # Panics
     ///
@@ -763,8 +765,8 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     ///
     /// The value that `matches` has seen is the one that is replaced. `matches` runs with no lock
     /// held, and again if another write comes first. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of the old
-    /// value.
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of the
+    /// old value.
     ///
     /// If the cache has neither a policy nor a `time_to_live`, the entry keeps its deadline.
     ///
@@ -814,7 +816,7 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
     ///
     /// The value that `matches` has seen is the one that is removed. `matches` runs with no lock
     /// held, and again if another write comes first. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of it.
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of it.
     ///
     /// # Panics
     ///

@@ -7,7 +7,7 @@
 //! | is in the value, and each use renews it too: a session | [`accessing(f)`](accessing) |
 //! | belongs to the key, whatever is written later: a rate limiter's window | [`creating(f)`](creating) |
 //! | depends on the time, or on what the entry has left | your own [`Expiry`] |
-//! | is given by each caller: `insert_with_ttl`, `set_expiry` | [`never()`](fn@never) |
+//! | is given by each caller: `insert_with_ttl`, `set_expiry` | none; [`never()`](fn@never) if a plain `insert` is to keep the deadline |
 //!
 //! ```
 //! use std::time::{Duration, Instant};

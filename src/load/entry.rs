@@ -37,6 +37,11 @@ type KeyRun<'a, K, V, O> = (K, Ran<K, V, &'a Engine<K, V>, O>);
 /// turns, the longest-waiting call first. If more threads than processors change one key, a running
 /// thread may pass sleeping ones, a bounded number of times.
 ///
+/// # Cost
+///
+/// A hit of an `or_*` method costs a [`get_ref`](Cache::get_ref) and clones of key and value; a
+/// miss, what one of [`get_with`](Cache::get_with) costs.
+///
 /// ```
 /// let cache = wheelhouse::Cache::new(100);
 /// let entry = cache.entry("ada").or_insert_with(|| 1815);
@@ -75,9 +80,7 @@ where
     ///
     /// # Cost
     ///
-    /// Selecting costs nothing. A hit of an `or_…` method costs a [`get_ref`](Self::get_ref) and a
-    /// clone of the value; an `and_…` method takes its turn among the loads of the key, as a load
-    /// does.
+    /// Selecting costs nothing; [`EntrySelector`](EntrySelector#cost) says what its methods cost.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -337,8 +340,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -360,8 +362,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -385,8 +386,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -408,8 +408,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// use std::time::Duration;
@@ -429,8 +428,8 @@ where
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
     /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
     /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
-    /// not stored. [One table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener
-    /// hears of the old value.
+    /// not stored. [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the
+    /// listener hears of the old value.
     ///
     /// # Panics
     ///
@@ -471,8 +470,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -500,8 +498,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// let cache: wheelhouse::Cache<&str, u32> = wheelhouse::Cache::new(100);
@@ -528,8 +525,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -555,8 +551,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -585,8 +580,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -619,8 +613,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -654,8 +647,7 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs a [`get_ref`](Cache::get_ref) and clones of key and value; a miss, what one of
-    /// [`get_with`](Cache::get_with) costs.
+    /// See [`EntrySelector`](EntrySelector#cost).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -681,8 +673,8 @@ where
     /// No update is lost: closures of a key run one after the other. If the key is written while
     /// `f` runs, the value of `f` is not stored, and [`is_stored`](Entry::is_stored) says so; the
     /// entry carries the value in any case. [One
-    /// table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of the old
-    /// value.
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of the
+    /// old value.
     ///
     /// If the cache has neither a policy nor a `time_to_live`, a live entry keeps its deadline: a
     /// counter that was made with a lifetime ends when that has passed.
@@ -744,9 +736,9 @@ where
     /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
     /// that wait for their turn wait no longer: the first of them that wakes up runs next.
     ///
-    /// [One table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of
-    /// the old value. With [`Delivery::Caller`](crate::Delivery) the call waits for the listener, a
-    /// second at most where the listener itself waits for a load that no thread leads.
+    /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
+    /// of the old value. With [`Delivery::Caller`](crate::Delivery) the call waits for the listener
+    /// (for limits see `Delivery`).
     ///
     /// # Panics
     ///

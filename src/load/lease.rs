@@ -140,8 +140,8 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Stores the value, unless the key was written meanwhile, and gives it to the calls that wait.
-    /// [One table](crate#when-is-it-told-and-when-is-it-dropped) says when the listener hears of a
-    /// value that this removes.
+    /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
+    /// of a value that this removes.
     ///
     /// # Panics
     ///

@@ -151,7 +151,8 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> f
     }
 }
 
-/// Makes a [`Loader`] from a closure, which returns the value or a [`Loaded`].
+/// Makes a [`Loader`] from a closure, which returns the value or a [`Loaded`]. With a `Loaded`,
+/// write the type of the cache: the compiler cannot infer it.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};

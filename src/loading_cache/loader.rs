@@ -40,7 +40,8 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If there is no value: nothing is stored.
+    /// If the load fails: nothing is stored. To cache that a key has no value, let `V` be an
+    /// `Option`.
     fn load(&self, key: &K) -> Result<Loaded<V>, Self::Error>;
 
     /// Makes a new value for a key whose present value is `old`. By default [`load`](Self::load).
@@ -163,7 +164,7 @@ where
     ///
     /// # Errors
     ///
-    /// If there is no value: nothing is stored.
+    /// If the load fails: nothing is stored.
     fn load(&self, key: &K) -> impl Future<Output = Result<Loaded<V>, Self::Error>> + Send;
 
     /// Makes a new value for a key whose present value is `old`. By default [`load`](Self::load).
@@ -280,7 +281,8 @@ impl<V> Loaded<V> {
     }
 
     /// Sets the value's lifetime, in place of the expiry policy's answer. The limits of the cache
-    /// (`time_to_live`, `time_to_idle`) hold beside it.
+    /// (`time_to_live`, `time_to_idle`) hold beside it. With zero, the calls that wait for this
+    /// load get the value, and no later call finds it.
     ///
     /// ```
     /// use std::time::Duration;

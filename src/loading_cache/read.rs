@@ -249,7 +249,7 @@ where
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
     /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload. [One table](crate#when-is-it-told-and-when-is-it-dropped)
+    /// or in a task, as for a reload. [One table](crate#when-is-a-removal-told-and-a-value-dropped)
     /// says when the listener hears of the old value.
     ///
     /// # Panics

@@ -425,8 +425,9 @@ impl<K, V> Engine<K, V> {
 ///
 /// It shows the value as it was at the look-up: a later update or removal does not change it, and
 /// it never blocks writers. As long as it exists, the cache frees *none* of the entries that it
-/// removes meanwhile. So drop the reference soon. To keep the value for longer, clone the value, or
-/// store it in an [`Arc`](std::sync::Arc). The reference cannot be sent to another thread.
+/// removes meanwhile. So drop the reference soon. It cannot be sent to another thread, nor live
+/// over an `.await` in a task that may move. To keep the value for longer, clone it: store an
+/// [`Arc`](std::sync::Arc).
 ///
 /// # Methods of the value
 ///

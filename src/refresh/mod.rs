@@ -35,9 +35,16 @@ type LifetimeAndLoad = (Option<Duration>, Option<Duration>);
 /// has none. A refresh moment at or after the deadline has no effect. The policy is not asked about
 /// a [`Loaded`](crate::Loaded) that carries [`refresh_in`](crate::Loaded::refresh_in).
 ///
-/// The methods run with no lock held, on the thread that writes. A panic in a method is treated as
-/// a panic in an [`Expiry`](crate::Expiry). If
+/// The methods run with no lock held, on the thread that writes.
+///
+/// # Panics
+///
+/// As for an [`Expiry`](crate::Expiry#panics). If
 /// [`refresh_after_failure`](Self::refresh_after_failure) panics, its default answer holds.
+///
+/// # Cost
+///
+/// A call for each write, and none for reads.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

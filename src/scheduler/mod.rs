@@ -189,8 +189,14 @@ pub trait Alarm: Send + Sync + 'static {
     /// holds a lock. So `set` must return soon, and must not call the cache or drop a handle of it:
     /// it should only pass the request to the event loop.
     ///
+    /// # Panics
+    ///
     /// A panic in `set` reaches the caller of the cache. The write is stored by then, and the next
     /// request calls the alarm again.
+    ///
+    /// # Cost
+    ///
+    /// Part of a write that asks for an earlier run.
     ///
     /// ```
     /// use std::sync::mpsc::{self, Sender};

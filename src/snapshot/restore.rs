@@ -48,7 +48,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     ///
     /// All lifetimes count from the beginning of the call. An entry whose lifetime ends while the
     /// call runs is stored as expired, and the listener is called for it:
-    /// see [when](crate#when-is-it-told-and-when-is-it-dropped).
+    /// see [when](crate#when-is-a-removal-told-and-a-value-dropped).
     ///
     /// An entry that is restored counts as written: statistics count an insertion, and a load of
     /// its key that is under way is revoked.
