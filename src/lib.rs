@@ -15,32 +15,12 @@
 //!
 //! # How long entries live
 //!
-//! | the lifetime comes from | use |
-//! |---|---|
-//! | the value, which knows the instant of its end | [`expiry::until`], a closure that each write asks |
-//! | the value, which knows how long it lives | [`expiry::writing`], a closure that each write asks |
-//! | key or value, asked once, when the entry is created | [`expiry::creating`] |
-//! | key or value, asked at each write and at each read | [`expiry::accessing`] |
-//! | key, value and time | a policy of your own: [`Expiry`] |
-//! | the caller | [`Cache::insert_with_ttl`], [`Cache::insert_until`], [`Cache::set_expiry`] |
-//! | one setting for all entries | [`time_to_live`](CacheBuilder::time_to_live), [`time_to_idle`](CacheBuilder::time_to_idle) |
-//!
-//! If several apply, the earliest deadline counts. At exactly its deadline an entry is expired: no
-//! method returns it, even if it was not removed yet.
-//!
-//! ```
-//! use std::time::{Duration, Instant};
-//! use wheelhouse::{Cache, expiry};
-//!
-//! struct Token { text: String, valid_until: Instant }
-//!
-//! let tokens: Cache<String, Token> = Cache::builder()
-//!     .expire_after(expiry::until(|_: &String, token: &Token| Some(token.valid_until)))
-//!     .build();
-//! let valid_until = Instant::now() + Duration::from_secs(60);
-//! tokens.insert("ada".into(), Token { text: "s3cret".into(), valid_until });
-//! assert_eq!(tokens.get_ref("ada").unwrap().text, "s3cret");
-//! ```
+//! A lifetime comes from a policy, which asks the value: [`expiry`] has a table of the ready ones.
+//! Or the caller gives it: [`insert_with_ttl`](Cache::insert_with_ttl),
+//! [`insert_until`](Cache::insert_until), [`set_expiry`](Cache::set_expiry). Or one setting holds
+//! for all entries: [`time_to_live`](CacheBuilder::time_to_live),
+//! [`time_to_idle`](CacheBuilder::time_to_idle). If several apply, the earliest deadline counts. At
+//! exactly its deadline an entry is expired: no look-up finds it, even if it was not removed yet.
 //!
 //! # When entries are removed
 //!

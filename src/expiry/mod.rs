@@ -161,48 +161,51 @@ pub(crate) use ready::{random_unit, shorten};
 /// assert!(tokens.get_ref(&1).is_none());
 /// ```
 ///
-/// A session lives 30 minutes from its last use, a guest's session 5 minutes from its creation. A
-/// new value of a session, say one with more in its basket, keeps the deadline:
+/// Each use gives a session half an hour, but it ends eight hours after its login at the latest:
 ///
 /// ```
 /// use std::time::{Duration, Instant};
 /// use wheelhouse::{Cache, Expiry, ManualTicker};
 ///
-/// #[derive(Clone)]
-/// struct Session {
-///     guest: bool,
+/// const HOUR: Duration = Duration::from_secs(3_600);
+///
+/// struct Session { login: Instant }
+///
+/// impl Session {
+///     fn time_left(&self, now: Instant) -> Option<Duration> {
+///         let end = self.login + 8 * HOUR;
+///         Some((HOUR / 2).min(end.saturating_duration_since(now)))
+///     }
 /// }
 ///
-/// struct SessionExpiry;
+/// struct Sessions;
 ///
-/// const MINUTE: Duration = Duration::from_secs(60);
+/// impl Expiry<u32, Session> for Sessions {
+///     fn expire_after_create(&self, _: &u32, new: &Session, now: Instant) -> Option<Duration> {
+///         new.time_left(now)
+///     }
 ///
-/// impl Expiry<u32, Session> for SessionExpiry {
-///     fn expire_after_create(&self, _: &u32, session: &Session, _: Instant) -> Option<Duration> {
-///         Some(if session.guest { 5 * MINUTE } else { 30 * MINUTE })
+///     fn expire_after_update(
+///         &self, _: &u32, new: &Session, now: Instant, _: Option<Duration>,
+///     ) -> Option<Duration> {
+///         new.time_left(now)
 ///     }
 ///
 ///     fn expire_after_read(
-///         &self,
-///         _: &u32,
-///         session: &Session,
-///         _read_at: Instant,
-///         duration_until_expiry: Option<Duration>,
-///         _last_modified_at: Instant,
+///         &self, _: &u32, session: &Session, now: Instant, _: Option<Duration>, _: Instant,
 ///     ) -> Option<Duration> {
-///         if session.guest { duration_until_expiry } else { Some(30 * MINUTE) }
+///         session.time_left(now)
 ///     }
 /// }
 ///
 /// let time = ManualTicker::new();
-/// let cache = Cache::builder().ticker(time.clone()).expire_after(SessionExpiry).build();
-/// cache.insert(1, Session { guest: true });
-/// cache.insert(2, Session { guest: false });
-///
-/// time.advance(4 * MINUTE);
-/// assert!(cache.get(&1).is_some() && cache.get(&2).is_some());
-/// time.advance(29 * MINUTE);
-/// assert!(cache.get(&1).is_none() && cache.get(&2).is_some());
+/// let sessions = Cache::builder().ticker(time.clone()).expire_after(Sessions).build();
+/// let login = sessions.policy().now();
+/// sessions.insert(1, Session { login });
+/// while sessions.get_ref(&1).is_some() {
+///     time.advance(HOUR / 3);
+/// }
+/// assert_eq!(sessions.policy().now() - login, 8 * HOUR);
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an expiry policy",

@@ -76,7 +76,7 @@ where
     ///
     /// A counter whose window ends at a fixed time, such as a rate limiter's, is `and_upsert_with`
     /// on a cache with [`expiry::creating`](crate::expiry::creating): see
-    /// `examples/rate_limiter.rs`.
+    /// `examples/rate_limiter.rs` in the repository.
     ///
     /// # Cost
     ///

@@ -177,7 +177,8 @@ impl fmt::Debug for Scheduler {
 
 /// A timer that runs a cache's maintenance, for programs that have an event loop of their own.
 ///
-/// [`set`](Self::set) has an example; `examples/tokio_timer.rs` runs on a tokio timer.
+/// [`set`](Self::set) has an example; `examples/tokio_timer.rs` in the repository runs on a tokio
+/// timer.
 pub trait Alarm: Send + Sync + 'static {
     /// Arranges that [`task.run()`](MaintenanceTask::run) is called once, `after` from now.
     ///
