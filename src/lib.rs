@@ -117,9 +117,7 @@
 //!   a `Box` or an `Arc`. Calls copy a value on the stack several times. On a thread with a stack
 //!   of 2 MiB, keep to 256 KiB at most in an optimized build, and to 128 KiB in a build without
 //!   optimization. That holds for `insert`, `get`, `get_with` and the computes alike.
-//! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes. If a
-//!   program calls [`std::mem::forget`] on an `EntryRef`, the cache frees nothing more until the
-//!   cache itself is dropped.
+//! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes.
 //! - The number of waiting notifications is not bounded. If a listener never returns, every removed
 //!   key and value stays in memory.
 //!

@@ -1,4 +1,4 @@
-//! The figures of the README, as a table.
+//! The figures of redis/RESULTS.md, as a table.
 //!
 //! ```sh
 //! cargo run --release -p wheelhouse-redis --example figures

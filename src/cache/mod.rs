@@ -289,9 +289,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// Allocates only when the table or the memory for entries must grow. Takes the lock of the
     /// key's *shard*, one of several parts of the map, for a moment, and mostly reads the clock
-    /// once. When enough writes wait in that shard, runs a small bounded maintenance pass. The
-    /// value is copied a few times on the stack: put a value of many kilobytes into a `Box` or an
-    /// `Arc`.
+    /// once. When enough writes wait in that shard, runs a small bounded maintenance pass. For
+    /// large values see [limits](crate#limits).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);
@@ -387,8 +386,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// As `get`, without the clone. While the [`EntryRef`] exists, this cache frees none of the
-    /// entries that it removes.
+    /// As `get`, without the clone; [`EntryRef`] says what it keeps in memory.
     ///
     /// ```
     /// let cache: wheelhouse::Cache<u64, String> = wheelhouse::Cache::new(100);

@@ -61,6 +61,24 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     ///
     /// If it fails for all of them: then none is stored. If the vector has another number of values
     /// than there are keys, `get_all` panics.
+    ///
+    /// ```
+    /// use wheelhouse::{Cache, Loaded, Loader};
+    ///
+    /// struct Squares;
+    /// impl Loader<u64, u64> for Squares {
+    ///     type Error = ();
+    ///     fn load(&self, key: &u64) -> Result<Loaded<u64>, ()> {
+    ///         Ok(Loaded::new(key * key))
+    ///     }
+    ///     fn load_many(&self, keys: &[u64]) -> Result<Vec<Option<Loaded<u64>>>, ()> {
+    ///         Ok(keys.iter().map(|key| Some(Loaded::new(key * key))).collect()) // one query, say
+    ///     }
+    /// }
+    ///
+    /// let squares = Cache::builder().loading(Squares).build();
+    /// assert_eq!(squares.get_all([2, 3]).unwrap(), [Some(4), Some(9)]);
+    /// ```
     fn load_many(&self, keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, Self::Error> {
         keys.iter().map(|key| self.load(key).map(Some)).collect()
     }
@@ -219,7 +237,8 @@ where
     ///         Some(error.0)
     ///     }
     /// }
-    /// # _ = Pages;
+    /// let half_a_minute = Duration::from_secs(30);
+    /// assert_eq!(Pages.retry_after(&Busy(half_a_minute), 1), Some(half_a_minute));
     /// ```
     #[allow(unused_variables, reason = "the names are documentation")]
     fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {

@@ -36,9 +36,8 @@ where
     ///
     /// A [`Loader`](crate::Loader) runs on this thread. The load of an
     /// [`AsyncLoader`](crate::AsyncLoader) is a task of the
-    /// [`spawner`](crate::LoadingBuilder::spawner), for which this thread waits. In a task of a
-    /// runtime with one thread this call can wait for ever for a load of that runtime: use
-    /// [`get_async`](Self::get_async) there, or `spawn_blocking`.
+    /// [`spawner`](crate::LoadingBuilder::spawner), for which this thread waits. In a task use
+    /// [`get_async`](Self::get_async): see [threads and tasks](Self#threads-and-tasks).
     ///
     /// # Errors
     ///
@@ -170,9 +169,8 @@ where
     /// returns `None`.
     ///
     /// A key that another call is loading is not loaded again: this call waits for it, after its
-    /// own keys were stored. In a task of a runtime with one thread this call can wait for ever for
-    /// a load of that runtime: use [`get_all_async`](Self::get_all_async) there, or
-    /// `spawn_blocking`.
+    /// own keys were stored. In a task use [`get_all_async`](Self::get_all_async): see [threads and
+    /// tasks](Self#threads-and-tasks).
     ///
     /// # Errors
     ///
