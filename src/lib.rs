@@ -30,9 +30,8 @@
 //! before it. The thread starts when there is work for it: at the latest with the first deadline.
 //! It ends when the last cache is dropped. An event loop can take its place
 //! ([`Scheduler::custom`]). With [`Scheduler::disabled`] only calls of the cache remove entries.
-//! The cache calls a [removal listener](CacheBuilder::removal_listener) exactly once for each
-//! removed key and value, with the [`RemovalCause`]. If several values of one key were removed, the
-//! listener hears of them in the order of their removals.
+//! The cache calls a [removal listener](listener) exactly once for each removed key and value, with
+//! the [`RemovalCause`].
 //!
 //! Build caches in the process that uses them: the threads of a cache do not survive a `fork`.
 //!

@@ -184,16 +184,8 @@ impl fmt::Display for RemovalCause {
 /// | [`Background`](Self::Background), the default | nothing below applies | soon, on threads that all caches of the process share |
 /// | [`Caller`](Self::Caller) | the program relies on what the listener does, when a call returns: it keeps a second index, say | before the call that removed the entry returns |
 ///
-/// A cache without a scheduler (the default with a custom ticker) has no thread that soon reports a
-/// removal: with `Background`, its listener hears of removals after an operation or
-/// `run_pending_tasks` has done maintenance.
-///
 /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says for each removal when the
 /// listener hears of it, and when key and value are dropped.
-///
-/// In both modes, one thread at a time calls the listener of a cache. Each removal is reported
-/// once, and the removals of a key in their order. The listener runs with no lock of the cache
-/// held.
 ///
 /// # Locks of the program
 ///
@@ -314,8 +306,7 @@ pub enum Delivery {
     /// another thread calls the listener of this cache at that moment, the call waits until that
     /// thread has reported this removal, or reports it itself. If an entry expires or is evicted,
     /// the thread that removes it reports that: before its call returns if it is a thread of the
-    /// program, else in the background. Inside a listener no call waits: what it removes is
-    /// reported after that listener has returned.
+    /// program, else in the background. Inside a listener no call waits.
     ///
     /// # Cost
     ///

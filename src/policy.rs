@@ -41,9 +41,7 @@ impl<K, V, S> Cache<K, V, S> {
 impl<K, V, S> Policy<'_, K, V, S> {
     /// Returns the cache's present time, as an [`Expiry`](crate::Expiry) receives it.
     ///
-    /// On the default clock it is at most 50 µs earlier than [`Instant::now`], and never later. On
-    /// a [`Ticker`](crate::Ticker) it moves as the ticker does, from the moment at which the cache
-    /// was built.
+    /// [`Ticker`](crate::Ticker) says how it agrees with [`Instant::now`].
     ///
     /// Use it where a test or a program compares its own deadlines with what a policy was told.
     ///

@@ -85,22 +85,12 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use std::time::Duration;
-/// use wheelhouse::{Cache, expiry};
+/// use wheelhouse::Cache;
 ///
-/// /// A token, and how long it is valid from when it was issued.
-/// #[derive(Clone)]
-/// struct Token {
-///     text: String,
-///     valid_for: Duration,
-/// }
-///
-/// let tokens: Cache<String, Token> = Cache::builder()
-///     .max_capacity(100_000)
-///     .expire_after(expiry::writing(|_: &String, token: &Token| Some(token.valid_for)))
-///     .build();
-/// let quarter = Duration::from_secs(900);
-/// tokens.insert("ada".into(), Token { text: "s3cret".into(), valid_for: quarter });
-/// assert_eq!(tokens.get("ada").unwrap().text, "s3cret");
+/// let orders: Cache<u64, &str> = Cache::builder().name("orders").build();
+/// let shared = orders.clone();
+/// shared.insert_with_ttl(7, "two tickets", Duration::from_secs(900));
+/// assert_eq!(orders.remove(&7), Some("two tickets"));
 /// ```
 pub struct Cache<K, V, S = RandomState> {
     house: Arc<House<K, V, S>>,

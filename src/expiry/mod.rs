@@ -9,21 +9,6 @@
 //! | depends on the time, or on what the entry has left | your own [`Expiry`] |
 //! | is given by each caller: `insert_with_ttl`, `set_expiry` | none; [`never()`](fn@never) if a plain `insert` is to keep the deadline |
 //!
-//! ```
-//! use std::time::{Duration, Instant};
-//! use wheelhouse::{Cache, expiry};
-//!
-//! /// How long a response may be used, as its `max-age` says.
-//! struct Response { body: String, max_age: Duration }
-//!
-//! let pages: Cache<String, Response> = Cache::builder()
-//!     .expire_after(expiry::writing(|_: &String, page: &Response| Some(page.max_age)))
-//!     .build();
-//! let page = Response { body: "hello".into(), max_age: Duration::from_secs(60) };
-//! pages.insert("/".into(), page);
-//! assert_eq!(pages.get_ref("/").unwrap().body, "hello");
-//! ```
-//!
 //! What each policy does:
 //!
 //! | policy | on create | on update | on read |
@@ -110,10 +95,9 @@ pub(crate) use ready::{random_unit, shorten};
 ///
 /// # Time
 ///
-/// Without a ticker, the [`Instant`]s are those of the program's clock, at most 50 µs earlier than
-/// [`Instant::now`] and never later. With one, they are computed from the ticker: the difference
-/// between two of them is time of that ticker. They begin at the moment at which the cache was
-/// built, so compare them with [`Policy::now`](crate::Policy::now), not with [`Instant::now`].
+/// [`Ticker`](crate::Ticker#without-a-ticker) says how well the [`Instant`]s agree with
+/// [`Instant::now`]. With a ticker of yours they begin at the moment at which the cache was built:
+/// compare them with [`Policy::now`](crate::Policy::now) instead.
 ///
 /// # Panics
 ///
@@ -122,44 +106,6 @@ pub(crate) use ready::{random_unit, shorten};
 /// stays held, and later calls work.
 ///
 /// # Examples
-///
-/// A token expires when it says, and so does the token that replaces it, as with
-/// [`expiry::until`](until):
-///
-/// ```
-/// use std::time::{Duration, Instant};
-/// use wheelhouse::{Cache, Expiry, ManualTicker};
-///
-/// struct Token {
-///     valid_until: Instant,
-/// }
-///
-/// struct TokenExpiry;
-///
-/// impl Expiry<u32, Token> for TokenExpiry {
-///     fn expire_after_create(&self, _: &u32, token: &Token, now: Instant) -> Option<Duration> {
-///         Some(token.valid_until - now)
-///     }
-///
-///     fn expire_after_update(
-///         &self,
-///         _: &u32,
-///         token: &Token,
-///         now: Instant,
-///         _left_of_the_old_token: Option<Duration>,
-///     ) -> Option<Duration> {
-///         Some(token.valid_until - now)
-///     }
-/// }
-///
-/// let time = ManualTicker::new();
-/// let tokens = Cache::builder().ticker(time.clone()).expire_after(TokenExpiry).build();
-/// let now = tokens.policy().now();
-/// tokens.insert(1, Token { valid_until: now + Duration::from_secs(60) });
-/// tokens.insert(1, Token { valid_until: now + Duration::from_secs(10) });
-/// time.advance(Duration::from_secs(10));
-/// assert!(tokens.get_ref(&1).is_none());
-/// ```
 ///
 /// Each use gives a session half an hour, but it ends eight hours after its login at the latest:
 ///
@@ -231,11 +177,10 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     /// keeps the deadline of the old one.
     ///
     /// `insert` calls it for a key that is present; so does a compute, a reload or `replace_if`
-    /// that stores a value. `value` is the new value. A policy that takes the lifetime from the
-    /// value has to implement this method too, or a new value lives as long as the old value would
-    /// have lived.
-    /// `duration_until_expiry` is what is left until the present deadline, `None` if there is none.
-    /// For the meaning of the answer and of a panic see [the trait](Self#answers).
+    /// that stores a value. `value` is the new value. [The defaults](Self#the-defaults) say which
+    /// policies need this method. `duration_until_expiry` is what is left until the present
+    /// deadline, `None` if there is none. For the meaning of the answer and of a panic see [the
+    /// trait](Self#answers).
     ///
     /// # Cost
     ///

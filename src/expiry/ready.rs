@@ -159,8 +159,8 @@ where
 /// `None` means that the entry never expires; for other special values see
 /// [`Expiry`](Expiry#answers).
 ///
-/// On a cache without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after
-/// the read. A shorter one counts exactly from the read.
+/// From ten seconds on, it counts as coarsely as a
+/// [`time_to_idle`](crate::CacheBuilder::time_to_idle).
 ///
 /// # Examples
 ///

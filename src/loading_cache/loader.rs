@@ -219,27 +219,7 @@ where
         }
     }
 
-    /// Says how long a failure holds: see [`Loader::retry_after`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{AsyncLoader, Loaded};
-    ///
-    /// /// What a server answers that is too busy, with its `Retry-After`.
-    /// struct Busy(Duration);
-    /// struct Pages;
-    /// impl AsyncLoader<u32, u32> for Pages {
-    ///     type Error = Busy;
-    ///     async fn load(&self, _: &u32) -> Result<Loaded<u32>, Busy> {
-    ///         Err(Busy(Duration::from_secs(30)))
-    ///     }
-    ///     fn retry_after(&self, error: &Busy, _failures: u32) -> Option<Duration> {
-    ///         Some(error.0)
-    ///     }
-    /// }
-    /// let half_a_minute = Duration::from_secs(30);
-    /// assert_eq!(Pages.retry_after(&Busy(half_a_minute), 1), Some(half_a_minute));
-    /// ```
+    /// Says how long a failure holds: see [`Loader::retry_after`], which has an example.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {
         None
