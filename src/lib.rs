@@ -21,6 +21,8 @@
 //! for all entries: [`time_to_live`](CacheBuilder::time_to_live),
 //! [`time_to_idle`](CacheBuilder::time_to_idle). If several apply, the earliest deadline counts. At
 //! exactly its deadline an entry is expired: no look-up finds it, even if it was not removed yet.
+//! [Recipes](https://github.com/wheelhouse-rs/wheelhouse/blob/main/docs/recipes.md) has programs
+//! for sessions, tokens and more.
 //!
 //! # When entries are removed
 //!
@@ -47,7 +49,7 @@
 //! | method | counts as a read | returns |
 //! |---|---|---|
 //! | [`get`](Cache::get) | yes | a clone |
-//! | [`get_ref`](Cache::get_ref) | yes | an [`EntryRef`], which holds memory while it lives |
+//! | [`get_ref`](Cache::get_ref) | yes | an [`EntryRef`], which holds memory, and must not live over an `.await` |
 //! | [`get_many`](Cache::get_many) | yes | clones for several keys, faster than one `get` after the other |
 //! | [`peek_ref`](Cache::peek_ref), [`iter`](Cache::iter) | no | an [`EntryRef`] |
 //! | [`contains_key`](Cache::contains_key) | no | whether the key has a live entry |
@@ -117,8 +119,6 @@
 //!   of 2 MiB, keep to 256 KiB at most in an optimized build, and to 128 KiB in a build without
 //!   optimization. That holds for `insert`, `get`, `get_with` and the computes alike.
 //! - While an [`EntryRef`] exists, the cache frees none of the entries that it removes.
-//! - The number of waiting notifications is not bounded. If a listener never returns, every removed
-//!   key and value stays in memory.
 //!
 //! # Features
 //!

@@ -58,12 +58,15 @@ where
     /// [`BuildError`] if
     ///
     /// - `expiry_resolution` is finer or wider than the wheel can be,
-    /// - `initial_capacity` is more than the table can hold, or than the allocator gives. Linux
-    ///   mostly gives memory that there is not, and may end the process when it is used,
+    /// - `initial_capacity` is more than the table can hold, or than the allocator gives,
     /// - `name` contains a NUL,
     /// - `weigher`, `eviction_policy` or `eviction_seed` is set and `max_capacity` is not,
     /// - `load_timeout` is zero,
     /// - the target has no clock (`wasm32-unknown-unknown`).
+    ///
+    /// # Cost
+    ///
+    /// As [`build`](Self::build).
     ///
     /// ```
     /// use std::time::Duration;

@@ -485,10 +485,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Sets how long an entry lives from now; `None` removes its deadline. Returns false if the key
     /// is absent or its entry has expired.
     ///
-    /// Zero: the entry expires at once. A lifetime above the [longest one](crate::Expiry#answers)
-    /// is cut to it. Cache-wide limits still hold: the earliest deadline counts. The call restarts
-    /// `time_to_idle`. It does not count as a read or a write otherwise. Later reads and updates
-    /// ask the policy as usual, and may move this deadline.
+    /// A lifetime means what it means for [`insert_with_ttl`](Self::insert_with_ttl), and later
+    /// calls move it likewise. The call restarts `time_to_idle`. It does not count as a read or a
+    /// write otherwise.
     ///
     /// # Panics
     ///

@@ -34,7 +34,7 @@ fn unboxed<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome
 ///
 /// One closure runs for a key at a time. Only a load that is revoked or overdue may run beside it.
 /// Calls that load or change the same key wait for its value and share it, whichever method they
-/// use; calls of the same kind and error type share its failure, too. A write of the key (`insert`,
+/// use; calls of the same kind and error type also its failure. A write of the key (`insert`,
 /// `invalidate`, `remove`, …) never waits for a load: it revokes the load, whose value is then not
 /// stored.
 impl<K, V, S> Cache<K, V, S>

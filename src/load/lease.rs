@@ -118,6 +118,10 @@ impl<K, V, S> Lease<K, V, S> {
 
     /// Ends the load with an error, which calls of `try_get_with` with this error type share.
     ///
+    /// # Cost
+    ///
+    /// An allocation for the error, and the wake-ups of the calls that wait.
+    ///
     /// ```
     /// # use wheelhouse::{Cache, Leased};
     /// let cache: Cache<&str, u32> = Cache::new(100);

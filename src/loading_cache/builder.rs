@@ -270,6 +270,10 @@ where
     ///
     /// If a setting is invalid; see [`try_build`](Self::try_build).
     ///
+    /// # Cost
+    ///
+    /// As [`CacheBuilder::build`]. A thread starts with the first reload.
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
@@ -291,6 +295,10 @@ where
     /// As [`CacheBuilder::try_build`]; if `reload_threads` is 0; if an async loader has no
     /// `spawner`; if a setting is given that the loader has no use for; or if the time of
     /// [`refresh::after`] is zero.
+    ///
+    /// # Cost
+    ///
+    /// As [`build`](Self::build).
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
