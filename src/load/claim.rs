@@ -20,7 +20,7 @@ use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
 use crate::sync::cycle::Ticket;
-use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
+use crate::time::NEVER;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -483,7 +483,7 @@ where
         let load = self.lead(now, idle, hold);
         if let Some(node) = live {
             if request.reloads() {
-                self.begin_reload(now, node, &load);
+                self.engine.begin_reload(&load, node, now);
             }
         }
         Tried::Done(Begun::Leads(load, live, left))
@@ -590,20 +590,5 @@ where
         hold.shard
             .change_loads(|loads| loads.add(Arc::clone(&load)));
         load
-    }
-
-    /// The load is a reload over this live entry: notes when the right to reload can be taken
-    /// again.
-    fn begin_reload(&self, now: u64, live: NodePtr<K, V>, load: &Load<K, V>) {
-        let most = match &self.engine.timeouts {
-            Some(timeouts) => timeouts.most,
-            None => Duration::from_nanos(MAX_LIFETIME_NANOS),
-        };
-        let until = time::deadline_after(now, most);
-        load.set_reload(until);
-        if let Some(refresh) = live.refresh() {
-            refresh.begin(until);
-        }
-        self.engine.count(Count::Reloads);
     }
 }

@@ -173,8 +173,8 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         self.cache.reach()
     }
 
-    /// Visits the cache, to end the load; `None` if it is gone. User code runs from now on: what it
-    /// calls must not wait for this load.
+    /// Visits the cache, to begin or to end a run; `None` if it is gone. User code runs from now
+    /// on: what it calls must not wait for this load.
     #[inline]
     pub(super) fn enter(&self) -> Option<C::At> {
         self.load.set_leader(thread_number());
@@ -194,6 +194,37 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             on_drop: self.on_drop,
             on_end: self.on_end,
         }
+    }
+
+    /// The guard of a load that is to run in the background: no thread runs it for now. `on_drop`
+    /// says what waiters share if it is dropped.
+    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V>) -> Self {
+        self.load.set_leader(0);
+        self.on_drop = Some(on_drop);
+        self
+    }
+
+    /// Starts a run in the background, and its time: that which it has waited for a thread or a
+    /// task does not count. False if the cache is gone.
+    pub(crate) fn begin_run(&self) -> bool {
+        let Some(engine) = self.enter() else {
+            return false;
+        };
+        self.load.set_began(engine.clock.now());
+        engine.watch_load(&self.load);
+        true
+    }
+
+    /// No run begins: the next waiter leads.
+    pub(crate) fn give_back(self)
+    where
+        K: Eq + 'static,
+        V: 'static,
+    {
+        if let Some(engine) = self.engine() {
+            engine.give_back(&self.load);
+        }
+        self.keep();
     }
 
     /// The guard, unless this refuses the key: then the load has failed with the error.

@@ -15,8 +15,7 @@
 //!    wait; else it is `fail`, `keep` or `remove`. Dropping a guard hands the key on to the call
 //!    that has waited longest.
 //!
-//! [`entry`], [`bulk`] and [`lease`] are thin over the same steps; so are `loading_cache` and its
-//! reloads ([`reload`]). What a load is, and which calls wait for it, stands below the map
+//! [`entry`], [`bulk`] and [`lease`] are thin over the same steps; so is `loading_cache`. What a load is, and which calls wait for it, stands below the map
 //! (`flight`).
 //!
 //! # Files
@@ -26,7 +25,7 @@
 //! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
 //! | [`run`] | what is the same for all methods, of threads and of tasks |
 //! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
-//! | [`reload`] | the loads of a `LoadingCache`, over live entries in the background |
+//! | [`reload`] | what is special about a load over a live entry, in the background |
 
 mod bulk;
 mod claim;

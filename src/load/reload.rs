@@ -1,7 +1,10 @@
-//! Loads of a `LoadingCache`: reloads over live entries, by guards that keep no cache alive, and
-//! how a load of an absent key begins.
+//! Reloads: loads of a `LoadingCache` over live entries. They begin and end as all loads do; what
+//! is special about them stands here.
+//!
+//! The entry's moment of refresh says whether a reload is under way: from its begin on, it is the
+//! moment at which the right to reload comes back by itself. The end of the reload sets it.
 
-use super::guard::{Guard, OnDrop, ToCache};
+use super::guard::{Guard, ToCache};
 use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
@@ -11,56 +14,14 @@ use crate::node::{NodePtr, Times};
 use crate::operations::{Decision, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
-use crate::stripe::thread_number;
-use crate::time;
+use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
-    /// The guard of a load in the background, which no thread runs for now. `on_drop` says what
-    /// waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V>) -> Self {
-        self.load().set_leader(0);
-        self.on_drop = Some(on_drop);
-        self
-    }
-
-    /// No run begins: the entry is stale again, and the next waiter leads.
-    pub(crate) fn give_back(self)
-    where
-        K: Eq + 'static,
-    {
-        if let (Some(engine), Some(until)) = (self.engine(), self.load().reload_until()) {
-            let load = self.load();
-            engine.count(Count::DiscardedLoads);
-            let pin = engine.pin();
-            if let Some(hit) = engine.find_live(load.hash, load.key(), &pin) {
-                if let Some(refresh) = hit.node.refresh() {
-                    refresh.give_back(until, load.began());
-                }
-            }
-        }
-        self.keep();
-    }
-
-    /// Starts the run, and its time: waiting for a task does not count. False if the cache is gone.
-    pub(crate) fn begin_run(&self) -> bool {
-        // User code runs from now on: it must not wait for this load.
-        self.load().set_leader(thread_number());
-        let begun = self.engine().map(|engine| {
-            self.load().set_began(engine.clock.now());
-            engine.watch_load(self.load());
-        });
-        begun.is_some()
-    }
-}
-
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
-    /// The present value of the key. `left` is the lifetime to give it again if the loader says
-    /// that it is unchanged. `None` if this is no reload, the key has no value, or the cache is
-    /// gone.
+    /// The value that a reload is to replace. `left` is the lifetime to give it again if the loader
+    /// says that it is unchanged. `None` if the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
-        self.load().reload_until()?;
         let engine = self.engine()?;
         let load = self.load();
         let pin = engine.pin();
@@ -69,9 +30,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         old.left = engine.lifetimes.lifetime_of_unchanged(hit.node);
         Some(old)
     }
-}
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a reload that left the value unchanged: the entry's deadlines move as an update moves
     /// them. An entry that has expired meanwhile comes back.
     pub(crate) fn unchanged(self, mut old: Box<Keyless<V>>, from: FromLoad) {
@@ -148,9 +107,38 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
     }
 }
 
+impl<K, V> Engine<K, V> {
+    /// A load begins over this live entry. Under the shard's lock.
+    pub(super) fn begin_reload(&self, load: &Load<K, V>, live: NodePtr<K, V>, now: u64) {
+        let most = match &self.timeouts {
+            Some(timeouts) => timeouts.most,
+            None => Duration::from_nanos(MAX_LIFETIME_NANOS),
+        };
+        let until = time::deadline_after(now, most);
+        load.set_reload(until);
+        if let Some(refresh) = live.refresh() {
+            refresh.begin(until);
+        }
+        self.count(Count::Reloads);
+    }
+}
+
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
-    /// If this is a reload: it has failed, and the policy says when it is tried again, unless the
-    /// loader does.
+    /// No run of a reload begins: its entry is stale again.
+    pub(super) fn give_back(&self, load: &Load<K, V>) {
+        let Some(until) = load.reload_until() else {
+            return;
+        };
+        self.count(Count::DiscardedLoads);
+        let pin = self.pin();
+        if let Some(hit) = self.find_live(load.hash, load.key(), &pin) {
+            if let Some(refresh) = hit.node.refresh() {
+                refresh.give_back(until, load.began());
+            }
+        }
+    }
+
+    /// A reload has failed: the policy says when it is tried again, unless the loader does.
     pub(crate) fn back_off(
         &self,
         load: &Load<K, V>,

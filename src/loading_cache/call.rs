@@ -158,7 +158,11 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     load: &Load<K, V>,
     engine: Option<&Engine<K, V>>,
 ) -> Outcome<V> {
-    contain(|| engine.map(|engine| engine.back_off(load, |_| None)));
+    if let Some(engine) = engine {
+        if load.is_reload() {
+            contain(|| engine.back_off(load, |_| None));
+        }
+    }
     Outcome::Error(Arc::new(why_dropped::<E>()))
 }
 
