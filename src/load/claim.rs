@@ -6,7 +6,7 @@
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
-use super::guard::{Guard, ToCache};
+use super::guard::{Guard, ToCache, hand_on};
 use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::let_go;
@@ -177,7 +177,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     fn leave(&self, former: Option<(Arc<Load<K, V>>, Ticket)>) {
         if let Some((load, ticket)) = former {
             if load.leave(ticket) {
-                drop(Guard::told_to_lead(self.cache.clone(), load));
+                hand_on(&self.cache, &load);
             }
         }
     }

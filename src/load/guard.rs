@@ -17,7 +17,7 @@ use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
-use crate::flight::{Load, Outcome, RevokedBy};
+use crate::flight::{AfterRun, Load, Outcome, RevokedBy};
 use crate::listener::RemovalCause;
 use crate::map::Confirmed;
 use crate::node::NodePtr;
@@ -68,8 +68,6 @@ impl<K, V> Deref for Visit<K, V> {
 pub(crate) struct Guard<K, V, C: ToCache<K, V>> {
     cache: C,
     load: Arc<Load<K, V>>,
-    /// Whether the run was counted as begun, and has yet to be counted as ended.
-    runs: bool,
     /// Whether its drop ends the load.
     is_armed: bool,
     /// Whether the key was absent when the run began.
@@ -136,26 +134,12 @@ impl<K, V> Engine<K, V> {
 }
 
 impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
-    /// The guard of a call that was told to lead, and hands that on: no run has begun.
-    pub(super) fn told_to_lead(cache: C, load: Arc<Load<K, V>>) -> Self {
-        Self {
-            cache,
-            load,
-            runs: false,
-            is_armed: true,
-            was_absent: false,
-            on_drop: None,
-            on_end: None,
-        }
-    }
-
     /// The guard of a call whose run begins; `was_absent` says whether the key is absent now.
     #[inline]
     pub(super) fn running(cache: C, load: Arc<Load<K, V>>, was_absent: bool) -> Self {
         Self {
             cache,
             load,
-            runs: true,
             is_armed: true,
             was_absent,
             on_drop: None,
@@ -188,7 +172,6 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         Guard {
             cache,
             load: Arc::clone(&self.load),
-            runs: self.runs,
             is_armed: true,
             was_absent: self.was_absent,
             on_drop: self.on_drop,
@@ -222,7 +205,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         V: 'static,
     {
         if let Some(engine) = self.engine() {
-            engine.give_back(&self.load);
+            engine.give_reload_back(&self.load);
         }
         self.keep();
     }
@@ -269,7 +252,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         self.end(engine, failure, failed);
     }
 
-    /// Ends the run: publishes its outcome, and wakes the waiters.
+    /// Ends the run: counts it, publishes its outcome, and wakes the waiters.
     pub(super) fn end(
         &mut self,
         engine: Option<&Engine<K, V>>,
@@ -277,20 +260,10 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         failed: bool,
     ) {
         self.is_armed = false;
-        let load = &self.load;
-        let Some(engine) = engine else {
-            let ended = load.end(outcome, 0);
-            self.call_on_end();
-            return ended.release();
-        };
-        self.note_end(engine, failed);
-        // If the ticker panics, waiters must be woken all the same.
-        let now = contain(|| engine.load_clock()).unwrap_or(0);
-        let mut shard = engine.map.lock(load.hash);
-        let ended = load.end(outcome, now);
-        shard.change_loads(|loads| loads.drop_if_outdated(load));
-        drop(shard);
-        engine.watch_load(load);
+        if let Some(engine) = engine {
+            self.note_end(engine, failed);
+        }
+        let ended = publish(engine, &self.load, outcome);
         self.call_on_end();
         ended.release();
     }
@@ -302,20 +275,18 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         }
     }
 
-    /// The run has ended: it is counted, if runs are.
+    /// Counts the run, which has ended, if runs are counted.
     #[inline]
     fn note_end(&self, engine: &Engine<K, V>, failed: bool) {
         let Some(counters) = &engine.counters else {
             return;
         };
-        if self.runs {
-            // If the ticker panics, waiters must be woken all the same.
-            contain(|| {
-                let took = time::elapsed(engine.clock.now(), self.load.began());
-                counters.add(Count::LoadNanos, took);
-            });
-            counters.add(Count::FailedLoads, u64::from(failed));
-        }
+        // If the ticker panics, waiters must be woken all the same.
+        contain(|| {
+            let took = time::elapsed(engine.clock.now(), self.load.began());
+            counters.add(Count::LoadNanos, took);
+        });
+        counters.add(Count::FailedLoads, u64::from(failed));
     }
 }
 
@@ -338,8 +309,37 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             Some(on_drop) => on_drop(&self.load, engine),
             None => Outcome::Nothing,
         };
-        self.end_without_value(engine, &outcome, self.runs);
+        self.end_without_value(engine, &outcome, true);
     }
+}
+
+/// A call that was offered the lead of this load does not take it: the next waiter is offered it.
+#[cold]
+pub(super) fn hand_on<K, V, C: ToCache<K, V>>(cache: &C, load: &Arc<Load<K, V>>) {
+    // Wakers are called: what they call must not wait for this load.
+    load.set_leader(thread_number());
+    let engine = cache.reach();
+    publish(engine.as_deref(), load, &Outcome::Nothing).release();
+}
+
+/// Publishes the outcome of a run that has ended, and finds the next leader. `engine` is `None` if
+/// the cache is gone.
+fn publish<K, V>(
+    engine: Option<&Engine<K, V>>,
+    load: &Arc<Load<K, V>>,
+    outcome: &Outcome<V>,
+) -> AfterRun<K, V> {
+    let Some(engine) = engine else {
+        return load.end(outcome, 0);
+    };
+    // If the ticker panics, waiters must be woken all the same.
+    let now = contain(|| engine.load_clock()).unwrap_or(0);
+    let mut shard = engine.map.lock(load.hash);
+    let ended = load.end(outcome, now);
+    shard.change_loads(|loads| loads.drop_if_outdated(load));
+    drop(shard);
+    engine.watch_load(load);
+    ended
 }
 
 impl<K, V> Engine<K, V> {

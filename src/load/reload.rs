@@ -125,7 +125,7 @@ impl<K, V> Engine<K, V> {
 
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     /// No run of a reload begins: its entry is stale again.
-    pub(super) fn give_back(&self, load: &Load<K, V>) {
+    pub(super) fn give_reload_back(&self, load: &Load<K, V>) {
         let Some(until) = load.reload_until() else {
             return;
         };
