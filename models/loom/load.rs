@@ -99,10 +99,10 @@ impl Scene {
         drop(listed);
         loop {
             match self.load.poll(ticket, &waker) {
-                Some(Verdict::Leads) => {
+                Some(Verdict::Offered) => {
                     let leads = self.lead(ticket);
                     return Some(if leads {
-                        Verdict::Leads
+                        Verdict::Offered
                     } else {
                         Verdict::Retry
                     });
@@ -136,7 +136,7 @@ fn a_waiter_against_a_failure_leads_or_comes_too_late() {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
-            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(Verdict::Offered) => assert!(theirs.commit(6)),
             Some(other) => panic!("{other:?}"),
             None => (),
         });
@@ -180,7 +180,7 @@ fn a_hand_over_against_a_revocation_wakes_the_waiter() {
         let scene = Scene::new();
         let theirs = Arc::clone(&scene);
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
-            Some(Verdict::Leads) => _ = theirs.commit(6),
+            Some(Verdict::Offered) => _ = theirs.commit(6),
             Some(Verdict::Retry) | None => (),
             Some(other) => panic!("{other:?}"),
         });
@@ -201,7 +201,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
         scene.load.join(first, Want::Value);
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
-            Some(Verdict::Leads) => assert!(theirs.commit(6)),
+            Some(Verdict::Offered) => assert!(theirs.commit(6)),
             Some(other) => panic!("{other:?}"),
             None => (),
         });
@@ -234,7 +234,7 @@ fn a_hand_over_against_a_look_for_a_cycle() {
         let others = Arc::clone(&scene);
         let looks = thread::spawn(move || others.load.awaited_thread(ticket));
         let leads = |verdict| {
-            assert!(matches!(verdict, Verdict::Leads));
+            assert!(matches!(verdict, Verdict::Offered));
             scene.load.set_leader(WAITER);
         };
         let early = scene.load.poll(ticket, Waker::noop()).map(leads);

@@ -83,7 +83,7 @@ pub(crate) enum Verdict<V> {
     /// The run has ended with this.
     Ended(Outcome<V>),
     /// It is offered the lead: it claims the key again, and leads unless another call was faster.
-    Leads,
+    Offered,
     /// The load is no longer current: look the key up again.
     Retry,
     /// The load is overdue: look the key up again, and replace the load.
@@ -150,7 +150,7 @@ pub(super) struct LoadState<K, V> {
 pub(crate) enum Phase {
     /// A guard is out.
     Led,
-    /// This waiter has been told to lead, and has yet to claim the key again.
+    /// This waiter has been offered the lead, and has yet to claim the key again.
     Offered(Ticket),
     /// No run is at work, and none will be: the load is no longer current.
     Ended,
@@ -262,9 +262,9 @@ impl<K, V> Load<K, V> {
     }
 
     /// Whether a call with this ticket may lead from now on: no leader is at work, and no other
-    /// waiter was told to lead; or the call takes turns, and may pass the waiter that was told to,
-    /// which sleeps. Under the shard's lock, of a current load. [`take_lead`](Self::take_lead)
-    /// follows in the same hold.
+    /// waiter was offered the lead; or the call takes turns, and may pass the waiter to which it
+    /// was offered, which sleeps. Under the shard's lock, of a current load.
+    /// [`take_lead`](Self::take_lead) follows in the same hold.
     pub(crate) fn is_free_for(&self, ticket: Option<Ticket>, want: Want) -> bool {
         let mut state = self.state();
         match state.phase {
@@ -317,9 +317,9 @@ impl<K, V> Load<K, V> {
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept. A waiter that is told to lead is the leader, on the calling thread,
-    /// from now on, and [takes the lead](Self::take_lead) when it claims the key again. If another
-    /// call has passed it meanwhile, it is the next leader.
+    /// which `waker` is kept. A waiter that hears of its offer counts as the leader, on the calling
+    /// thread, from now on; it [takes the lead](Self::take_lead) when it claims the key again. If
+    /// another call has passed it meanwhile, it is the next leader.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
         // Cloned with no lock held, as a waker is dropped: both are user code.
         let mut fresh = Some(waker.clone());
@@ -327,7 +327,7 @@ impl<K, V> Load<K, V> {
             let mut state = self.state();
             let waiters = state.waiters();
             if let Some(verdict) = waiters.take_told(ticket) {
-                if let Verdict::Leads = verdict {
+                if let Verdict::Offered = verdict {
                     waiters.turns.hears(ticket, thread_number());
                     if state.phase == Phase::Offered(ticket) {
                         self.set_leader(thread_number());
@@ -342,7 +342,8 @@ impl<K, V> Load<K, V> {
         }
     }
 
-    /// A waiter gives up. True if it had been told to lead: then the caller has to end that run.
+    /// A waiter gives up. True if it had been offered the lead: then the caller has to end that
+    /// run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         let leads = state.phase == Phase::Offered(ticket);

@@ -13,11 +13,11 @@
 //!
 //! # The states of a load
 //!
-//! | event | Led: a guard is out | Offered: a waiter was told to lead | Ended |
+//! | event | Led: a guard is out | Offered: a waiter was offered the lead | Ended |
 //! |-------|------|---------|------|
 //! | a call claims the key | joins | joins; or it is a compute, and passes another one whose thread sleeps: Led | a new load |
-//! | `fill` | the value is stored and published; a waiter that wants a turn is told to lead (Offered), else Ended | – | – |
-//! | `fail`, `keep`, `remove`, drop | published to the waiters that accept it; the first of the others is told to lead (Offered), else Ended | – | – |
+//! | `fill` | the value is stored and published; a waiter that wants a turn is offered the lead (Offered), else Ended | – | – |
+//! | `fail`, `keep`, `remove`, drop | published to the waiters that accept it; the first of the others is offered the lead (Offered), else Ended | – | – |
 //! | the waiter claims again | – | Led | – |
 //! | the waiter leaves | – | as a drop of the guard | – |
 //! | an explicit write | no longer current; the first waiter for a turn looks again | Ended: all look again | – |

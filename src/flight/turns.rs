@@ -3,8 +3,8 @@
 //!
 //! # The rule
 //!
-//! When a run ends, the call that has waited longest is told to lead, of the computes and of those
-//! that do not accept its outcome ([`waiters`](super::waiters)).
+//! When a run ends, the call that has waited longest is offered the lead, of the computes and of
+//! those that do not accept its outcome ([`waiters`](super::waiters)).
 //!
 //! Three things are added for computes, since to wake a thread takes longer than most turns:
 //!
@@ -13,9 +13,10 @@
 //!    other cores.
 //! 2. *To pass a sleeper.* On a hot key, each turn would be handed over to a thread that sleeps.
 //!    When that has happened [`CONVOY`] times, a compute that comes just now may run before the one
-//!    that was told to lead, until that has woken up. The first sleeper is passed [`MOST_PASSED`]
-//!    times at most. One that was passed is *called*: it is the next to lead when the run of the
-//!    compute that has passed it ends. A task is not passed, nor is a call that wants a value.
+//!    that was offered the lead, until that has woken up. The first sleeper is passed
+//!    [`MOST_PASSED`] times at most. One that was passed is *called*: it is the next to lead when
+//!    the run of the compute that has passed it ends. A task is not passed, nor is a call that
+//!    wants a value.
 //! 3. *To wake one at a time after a write.* A write revokes the load, so those that wait for their
 //!    turn have to look the key up again. One of them is told to, however many wait. Its turn is
 //!    over when it waits no longer, or when the newer load is over for which it waits, or which it
@@ -49,9 +50,9 @@ const MOST_PASSED: u32 = 1024;
 
 /// What is to be known of the turns at one load, beside the queue.
 pub(super) struct Turns<K, V> {
-    /// The last compute that slept when it was told to lead (2).
+    /// The last compute that slept when it was offered the lead (2).
     sleeper: Option<Sleeper>,
-    /// How often a compute slept when it was told to lead (2).
+    /// How often a compute slept when it was offered the lead (2).
     slept: u32,
     /// Which compute may look again; for a load that is no longer current (3).
     looks: Looks<K, V>,
@@ -59,7 +60,7 @@ pub(super) struct Turns<K, V> {
     before: Option<Arc<Load<K, V>>>,
 }
 
-/// A compute that slept when it was told to lead.
+/// A compute that slept when it was offered the lead.
 struct Sleeper {
     ticket: Ticket,
     /// How often others have passed it.
@@ -94,7 +95,7 @@ impl<K, V> Default for Turns<K, V> {
 
 /// To pass a sleeper.
 impl<K, V> Turns<K, V> {
-    /// A compute that sleeps is told to lead.
+    /// A compute that sleeps is offered the lead.
     pub(super) fn offer_to_sleeper(&mut self, ticket: Ticket) {
         self.slept = self.slept.saturating_add(1);
         let passed = match &self.sleeper {
@@ -125,8 +126,8 @@ impl<K, V> Turns<K, V> {
         }
     }
 
-    /// Whether a compute may pass this waiter, which was told to lead: it is a compute that slept,
-    /// and has not heard yet that it leads.
+    /// Whether a compute may pass this waiter, which was offered the lead: it is a compute that
+    /// slept, and has not heard yet that it leads.
     pub(super) fn may_be_passed(&mut self, to: Ticket) -> bool {
         let is_convoy = self.slept >= CONVOY;
         match self.sleeper(to) {

@@ -134,11 +134,11 @@ impl<K, V> Waiters<K, V> {
         if want == Want::OwnTurn && sleeps {
             self.turns.offer_to_sleeper(first);
         }
-        wakers.extend(self.tell_one(first, Verdict::Leads));
+        wakers.extend(self.tell_one(first, Verdict::Offered));
         Some((first, 0))
     }
 
-    /// A waiter was told to lead, and the load is no longer current: it looks again.
+    /// A waiter was offered the lead, and the load is no longer current: it looks again.
     pub(super) fn call_off(&mut self, ticket: Ticket) -> Option<Waker> {
         self.tell_one(ticket, Verdict::Retry)
     }

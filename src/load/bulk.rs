@@ -105,9 +105,9 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         E: From<X> + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<T>>, X>>,
     {
-        // While a call loads its own keys it must not be told to lead another: that load would then
-        // wait for this call's own keys, and their closure might even wait for that load. So it
-        // looks again.
+        // While a call loads its own keys it must not be offered the lead of another: that load
+        // would then wait for this call's own keys, and their closure might even wait for that
+        // load. So it looks again.
         let request = Request {
             own: launch.as_ref().map(|_| Want::Settled(TypeId::of::<E>())),
             ..Request::of(Want::OptionalForNow)

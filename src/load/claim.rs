@@ -99,7 +99,7 @@ impl Request {
 /// |---|---|---|
 /// | waits for no load | `new`; `wait_no_longer` | `begin` answers with a claim, or has joined a load |
 /// | waits for a load | `wait_for`; `wait_for_own`, if its own load runs elsewhere | `poll_claim` takes its verdict |
-/// | was told to lead there | that verdict | `begin` takes the lead; else `leave` hands it on |
+/// | was offered the lead there | that verdict | `begin` takes the lead; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(super) cache: C,
     hash: u64,
@@ -170,8 +170,8 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// The call has waited for this. If it was told to lead there, and has not begun to, the next
-    /// waiter leads.
+    /// The call has waited for this. If it was offered the lead there, and has not begun to, the
+    /// next waiter leads.
     #[cold]
     #[inline(never)]
     fn leave(&self, former: Option<(Arc<Load<K, V>>, Ticket)>) {
@@ -207,32 +207,22 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// Whether a call that does not run its own load gives up, now that it would look again: it was
-    /// told to, or the load for which it waits `is_overdue`. From an overdue load of another call
-    /// it goes on once, with the newer load.
-    fn gives_up(&mut self, is_overdue: bool) -> bool {
-        if self.request.own.is_none() {
-            return false;
+    /// Which write has revoked the load for which the call waits.
+    fn revoked(&self) -> Option<RevokedBy> {
+        match &self.waits {
+            Some((load, _)) => load.revoked(),
+            None => None,
         }
-        let Some((load, _)) = &self.waits else {
-            return false;
-        };
-        let revoked = load.revoked();
-        // A newer load takes the place of an overdue one, or has taken it.
-        let is_late = match revoked {
-            Some(by) => by == RevokedBy::NewerLoad,
-            None => is_overdue,
-        };
+    }
+
+    /// Whether a call that does not run its own load gives up, now that the load for which it waits
+    /// is late; `revoked` says whether a newer load has taken the place of that. A call whose own
+    /// load is late gives up. From the late load of another call it goes on once, with the newer
+    /// load.
+    fn gives_up(&self, revoked: Option<RevokedBy>) -> bool {
         // A refresh has timed out also if it did not begin the load.
-        let mine =
-            revoked.is_none() && (self.waits_for_own || self.request.replaces == Replaces::Any);
-        let gives_up = is_late && (mine || self.was_late);
-        self.was_late |= is_late;
-        // A refresh takes what a write has stored meanwhile.
-        if revoked.is_some() && !is_late {
-            self.request.replaces = Replaces::Nothing;
-        }
-        gives_up
+        let is_own = self.waits_for_own || self.request.replaces == Replaces::Any;
+        self.was_late || (is_own && revoked.is_none())
     }
 }
 
@@ -250,10 +240,24 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 }
                 Verdict::Ended(failure) => return Poll::Ready(Claim::Failed(failure)),
                 // It waits until it has its claim: if it does not need that, or panics, it leaves.
-                Verdict::Leads => self.take_key_again(),
+                Verdict::Offered => self.take_key_again(),
                 Verdict::Retry | Verdict::Overdue => {
-                    if self.gives_up(is_overdue) {
-                        return Poll::Ready(Claim::TimedOut);
+                    if self.request.own.is_some() {
+                        let revoked = self.revoked();
+                        let is_late = match revoked {
+                            // It takes the place of an overdue one.
+                            Some(by) => by == RevokedBy::NewerLoad,
+                            None => is_overdue,
+                        };
+                        if is_late {
+                            if self.gives_up(revoked) {
+                                return Poll::Ready(Claim::TimedOut);
+                            }
+                            self.was_late = true;
+                        } else if revoked.is_some() {
+                            // A refresh takes what a write has stored meanwhile.
+                            self.request.replaces = Replaces::Nothing;
+                        }
                     }
                     self.take_key_again();
                     // A compute whose turn it is to look again keeps that, too.
@@ -284,25 +288,36 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// The claim of a call that waits for no load, or was told to lead; `None` if it has to wait.
+    /// The claim of a call that waits for no load, or was offered the lead; `None` if it has to
+    /// wait.
     #[inline(never)]
     pub(crate) fn begin(&mut self) -> Option<Claim<K, V, C>> {
         let Some(engine) = self.cache.reach() else {
             return Some(Claim::Busy);
         };
+        let claim = self.transact(&engine)?;
+        // It may call wakers.
+        self.wait_no_longer();
+        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.request.own) {
+            self.wait_for_own(guard, want);
+        }
+        Some(claim)
+    }
+
+    /// The claim; `None` if the call has joined another call's load. One transaction, but for two
+    /// steps on the way: to tell the listener of a due entry, and to spin.
+    #[inline(always)]
+    fn transact(&mut self, engine: &Engine<K, V>) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
-        // Before the pin: it is dropped afterwards if a clone panics, and calls wakers.
-        let guard;
-        let engine = &*engine;
-        // With `Delivery::Caller` the listener hears of a due entry before this call leads: so the
-        // first transaction only removes that entry, and the loop begins again. Once only: the
-        // listener may store another entry that is due.
+        // Once only: the listener may store another entry that is due.
         let mut tells_first = engine.tells_callers();
         let mut spins = self.spins;
         let mut spins_until = None;
-        // Once, but for a due entry that is told first, and for a call that spins.
-        let claim = loop {
+        // Declared before what a transaction holds: if a clone panics, the pin has ended when the
+        // drop of the guard calls wakers.
+        let guard;
+        loop {
             let begin = Begin {
                 engine,
                 call: &mut *self,
@@ -317,13 +332,13 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     engine.after_write(outcome);
                     tells_first = false;
                 }
-                Begun::Live(node) => break Claim::Value(engine.copy_of(node)),
-                Begun::Busy => break Claim::Busy,
                 Begun::Near(load) => {
                     drop(held);
                     let until = *spins_until.get_or_insert_with(|| Instant::now() + MOST_SPIN);
                     spins = load.spin(until);
                 }
+                Begun::Live(node) => return Some(Claim::Value(engine.copy_of(node))),
+                Begun::Busy => return Some(Claim::Busy),
                 Begun::Joined(load, ticket) => {
                     drop(held);
                     // After it has joined: a caller that reads the count may rely on it.
@@ -348,16 +363,10 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     if let Some(outcome) = left {
                         engine.after_write(outcome);
                     }
-                    break Claim::Guard(guard, seen);
+                    return Some(Claim::Guard(guard, seen));
                 }
             }
-        };
-        // It may call wakers.
-        self.wait_no_longer();
-        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.request.own) {
-            self.wait_for_own(guard, want);
         }
-        Some(claim)
     }
 
     /// The call has joined this load of another call, and waits for it from now on.
@@ -452,7 +461,7 @@ where
         let mut live = None;
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
-            if self.is_due(spot.node) {
+            if self.claim_if_due(spot.node) {
                 due = Some(spot);
             } else if request.replaces == Replaces::Nothing {
                 return Tried::Again(now);
@@ -460,10 +469,22 @@ where
                 live = Some(spot.node);
             }
         }
-        let idle = match self.decide(now, live, hold) {
-            Decision::Apply(idle) => idle,
-            Decision::End(begun) => return Tried::Done(begun),
-        };
+        if request.replaces == Replaces::Stale && !is_stale(live, now) {
+            return Tried::Done(Begun::Busy);
+        }
+        // The key's load, if that has no leader at work; else the call leads one of its own, in the
+        // place of an overdue one if there is one.
+        let mut idle = None;
+        if let Some(load) = hold.load().cloned() {
+            if load.is_free_for(self.call.ticket, request.want) {
+                idle = Some(load);
+            } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
+                return Tried::Done(self.leave_it_to(load, live));
+            }
+        }
+        if !request.may_lead {
+            return Tried::Done(Begun::Busy);
+        }
         if self.tells_first {
             if let Some(spot) = due {
                 return Tried::Done(Begun::Expired(self.expire(spot, hold)));
@@ -490,8 +511,13 @@ where
     }
 }
 
-/// The key's load, if that has no leader at work: the call leads it.
-type Idle<K, V> = Option<Arc<Load<K, V>>>;
+/// Whether the live entry of a key is stale.
+fn is_stale<K, V>(live: Option<NodePtr<K, V>>, now: u64) -> bool {
+    match live.as_ref().and_then(NodePtr::refresh) {
+        Some(moment) => moment.is_stale(now),
+        None => false,
+    }
+}
 
 /// The steps of the change, under the shard's lock.
 impl<K, V, C> Begin<'_, K, V, C>
@@ -500,44 +526,10 @@ where
     V: CacheValue,
     C: ToCache<K, V>,
 {
+    /// Whether a node is due. If it is, no read extends it from now on.
     #[inline]
-    fn is_due(&self, node: NodePtr<K, V>) -> bool {
+    fn claim_if_due(&self, node: NodePtr<K, V>) -> bool {
         node.deadline() != NEVER && node.claim_unless_live(self.engine.clock.now()).is_none()
-    }
-
-    /// Decides whether the call leads. If it does, with the key's load if that has no leader at
-    /// work; else with one of its own, in the place of an overdue one if there is one. `live` is
-    /// the live entry of the key.
-    #[inline]
-    fn decide(
-        &mut self,
-        now: u64,
-        live: Option<NodePtr<K, V>>,
-        hold: &Hold<'_, '_, K, V>,
-    ) -> Decision<Idle<K, V>, Begun<K, V>> {
-        let request = self.call.request;
-        if request.replaces == Replaces::Stale {
-            let is_stale = match live.as_ref().and_then(NodePtr::refresh) {
-                Some(moment) => moment.is_stale(now),
-                None => false,
-            };
-            if !is_stale {
-                return Decision::End(Begun::Busy);
-            }
-        }
-        let mut idle = None;
-        if let Some(load) = hold.load().cloned() {
-            if load.is_free_for(self.call.ticket, request.want) {
-                idle = Some(load);
-            } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
-                return Decision::End(self.leave_it_to(load, live));
-            }
-        }
-        if request.may_lead {
-            Decision::Apply(idle)
-        } else {
-            Decision::End(Begun::Busy)
-        }
     }
 
     /// Another call leads this load: the call joins it, if it may wait.
@@ -571,7 +563,7 @@ where
     fn lead(
         &mut self,
         now: u64,
-        idle: Idle<K, V>,
+        idle: Option<Arc<Load<K, V>>>,
         hold: &mut Hold<'_, '_, K, V>,
     ) -> Arc<Load<K, V>> {
         self.engine.count(Count::Loads);

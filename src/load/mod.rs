@@ -1,22 +1,31 @@
 //! Loads: one run of user code at a time makes the value of a key; other calls wait for its
 //! outcome.
 //!
-//! # The way of a miss
+//! All methods go one way. The call *claims* its key. If it leads a load, it *runs* its code, with
+//! no lock and no pin, and *ends* the load by what that has made. Else it *waits* for the load of
+//! another call. `DESIGN.md` draws each step. Methods of `Cache` and of `LoadingCache`, of threads
+//! and of tasks, differ in what they claim for and in what they make of the end.
 //!
-//! What `get_with` does after a look-up that has found nothing:
+//! # Questions and answers
 //!
-//! 1. [`get_with`] makes a `Claimant`: the call, with its key and what it wants of the key.
-//! 2. This [*claims*](claim) the key, by one transaction. Either the key has a value by now; or the
-//!    call leads a new load, and has its [`guard`]; or it joins the key's current load.
-//! 3. A call that joins [waits](wait) for its verdict: an outcome that it accepts, the lead, or to
-//!    claim again.
-//! 4. The call that leads [runs](run) its closure, with no lock and no pin.
-//! 5. It ends the guard by what that has made: `fill` stores a value and gives it to the calls that
-//!    wait; else it is `fail`, `keep` or `remove`. Dropping a guard hands the key on to the call
-//!    that has waited longest.
+//! In the order of the way:
 //!
-//! [`entry`], [`bulk`] and [`lease`] are thin over the same steps; so is `loading_cache`. What a load is, and which calls wait for it, stands below the map
-//! (`flight`).
+//! | type | the question that it answers | asked by |
+//! |---|---|---|
+//! | `Want` | which outcomes of another call's run does this call accept? | `Load::end`, for each call that waits |
+//! | [`Replaces`] | over which live entry may its own code run? | `Begin::apply` |
+//! | `Decision`, `Tried` | does a change go on, or again? | each transaction |
+//! | `Begun` | what has the transaction done: does the call lead, or wait? | [`Claimant::begin`] |
+//! | `Verdict` | what is a call told that waits? | `Claimant::poll_claim` |
+//! | [`Claim`] | what has the call got: a value, a failure, or the guard of its own load? | the methods |
+//! | `Phase` | is a leader at work? | each change of a load |
+//! | `Ran` | has the call's own code run? | the methods |
+//! | `Made` | what has that made? | `conclude` |
+//! | `Condition` | may the value be stored? | [`Guard::fill`] |
+//! | `Outcome` | what do the calls hear that wait? | `Load::end` |
+//! | `FillOutcome`, `TakenOut` | what became of the entry? | the methods |
+//!
+//! What a load is, and which calls wait for it, stands below the map (`flight`).
 //!
 //! # Files
 //!

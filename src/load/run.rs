@@ -2,8 +2,8 @@
 //! closures answer.
 //!
 //! The leader's own future is polled as a part of the call, and a waiter leaves its waker. No
-//! runtime is needed: a waiter that is told to lead polls its own closure's future. A thread takes
-//! the same steps, and waits by polls.
+//! runtime is needed: a waiter that is offered the lead polls its own closure's future. A thread
+//! takes the same steps, and waits by polls.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};

@@ -17,7 +17,7 @@ use crate::contain::{contain, with_name};
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict, Want};
 use crate::sync::IS_MODEL;
-use crate::sync::block::{AwaitedLoad, Work, doing, note};
+use crate::sync::block::{AwaitedLoad, note, polled_by_block};
 use crate::sync::cycle::fault;
 use crate::sync::place;
 use crate::time;
@@ -59,7 +59,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         // A thread that blocks for the call does that again when it notes its wait. One that polls
         // the call as a task notes none.
         place::give_up();
-        if !IS_MODEL && doing() == Work::Waits(cx.waker().data()) {
+        if !IS_MODEL && polled_by_block(cx) {
             let [least, most] = PATIENCE;
             let mut patience = left.map(|left| left.clamp(least, most));
             if self.request.want == Want::OwnTurn {

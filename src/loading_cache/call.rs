@@ -73,14 +73,14 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             let code = pin!(caught(backend.loader.load(self.load().key(), value)));
             lead(iter::once(&self), code).await
         };
-        self.by(reply, old, backend)
+        self.end_by_reply(reply, old, backend)
     }
 }
 
 impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
-    pub(super) fn by<E: Send + Sync + 'static>(
+    pub(super) fn end_by_reply<E: Send + Sync + 'static>(
         self,
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
@@ -234,7 +234,7 @@ where
                     _ = wrong.set(message);
                     LoadError::Panicked
                 },
-                |_, guard, reply| _ = guard.by(reply, None, &*backend),
+                |_, guard, reply| _ = guard.end_by_reply(reply, None, &*backend),
             );
             _ = loaded.await;
         });

@@ -441,7 +441,7 @@ where
             |key| self.remembered(key),
             launch,
             |keys| ready(poll_once(caught(backend.loader.load_many(&keys)))),
-            |guard, reply| match guard.by(reply, None, backend) {
+            |guard, reply| match guard.end_by_reply(reply, None, backend) {
                 Ok(Some(loaded)) => Some(loaded.value),
                 Ok(None) | Err(_) => None,
             },

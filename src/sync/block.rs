@@ -3,7 +3,8 @@
 //! 1. It polls the future, with the waker of its [`Parker`].
 //! 2. If the call has to wait for a load, the poll gives up the thread's [`place`], and
 //!    [notes](note) the load. Only a poll by the waiting call itself does, which is told by its
-//!    waker. A future that user code polls meanwhile has another waker, and waits by other means.
+//!    waker ([`polled_by_block`]). A future that user code polls meanwhile has another waker, and
+//!    waits by other means.
 //! 3. The thread takes the note. The load is told that its waiter [falls
 //!    asleep](WaitTarget::falls_asleep).
 //! 4. Other threads may wait for this one: [`NotedWait::wait_for`] looks for a
@@ -65,6 +66,11 @@ thread_local! {
 #[inline]
 pub(crate) fn doing() -> Work {
     DOING.with(Cell::get)
+}
+
+/// Whether the calling thread [blocks](block_on) for the call that this context polls.
+pub(crate) fn polled_by_block(cx: &Context<'_>) -> bool {
+    doing() == Work::Waits(cx.waker().data())
 }
 
 /// The calling thread does something, as long as this is kept; then again what it did before.

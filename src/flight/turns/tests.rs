@@ -19,7 +19,7 @@ fn add_sleeper(waiters: &mut Waiters<u8, u8>) -> Ticket {
 /// A waiter wakes up, and hears that it leads.
 fn wakes(waiters: &mut Waiters<u8, u8>, ticket: Ticket) {
     let told = waiters.take_told(ticket);
-    assert!(matches!(told, Some(Verdict::Leads)));
+    assert!(matches!(told, Some(Verdict::Offered)));
     waiters.turns.hears(ticket, 7);
 }
 
