@@ -9,7 +9,7 @@
 //! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
 //! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
 //! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |
-//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Capture the runtime's handle, or send what you hear to a task through a channel: [`Delivery`] has an example of both. |
+//! | May it await, or use a runtime? | It is not `async`, and the background threads belong to no runtime: `tokio::spawn` panics there. Send what you hear to a task through a channel: [`Delivery`](Delivery#listeners-that-need-a-runtime) has an example. |
 //!
 //! # Guarantees
 //!
@@ -233,32 +233,10 @@ impl fmt::Display for RemovalCause {
 /// # Listeners that need a runtime
 ///
 /// It is not promised which thread calls the listener, and the threads of the crate belong to no
-/// runtime: `tokio::spawn` panics there. A listener that needs a runtime holds its handle:
-///
-/// ```
-/// use wheelhouse::{Cache, RemovalCause};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let (saved, mut is_saved) = tokio::sync::mpsc::unbounded_channel();
-/// let runtime = tokio::runtime::Handle::current();
-/// let cache: Cache<u64, String> = Cache::builder()
-///     .removal_listener(move |key: &u64, value: &String, _: RemovalCause| {
-///         let (key, value, saved) = (*key, value.clone(), saved.clone());
-///         runtime.spawn(async move {
-///             tokio::task::yield_now().await; // a write to a database, say
-///             saved.send((key, value)).ok();
-///         });
-///     })
-///     .build();
-/// cache.insert(1, "ada".into());
-/// cache.invalidate(&1);
-/// assert_eq!(is_saved.recv().await, Some((1, "ada".into())));
-/// # });
-/// ```
-///
-/// Tasks that were spawned in this way may end in any order, and a runtime that shuts down drops
-/// them. A channel keeps the order, and one task at its other end can be waited for. To send blocks
-/// no thread. At shutdown the program drops the cache, which reports the rest and drops the sender;
+/// runtime: `tokio::spawn` panics there; the `spawn` of a runtime's `Handle` does not. But tasks
+/// that were spawned in this way may end in any order, and a runtime that shuts down drops them. A
+/// channel keeps the order, and one task at its other end can be waited for. To send blocks no
+/// thread. At shutdown the program drops the cache, which reports the rest and drops the sender;
 /// then the task ends by itself:
 ///
 /// ```

@@ -121,62 +121,34 @@ impl<T: Ticker + ?Sized> Ticker for Box<T> {
 ///
 /// # Examples
 ///
-/// Tests on tokio's paused clock: the cache follows the runtime's time, and an [`Alarm`] on a timer
-/// of the runtime removes what is due. No test sleeps.
+/// Tests on tokio's paused clock: the cache follows the runtime's time, and no test sleeps. A
+/// [recipe](https://github.com/wheelhouse-rs/wheelhouse/blob/main/docs/recipes.md) also removes
+/// what is due, by an [`Alarm`](crate::Alarm) on a timer of the runtime.
 ///
 /// ```
-/// use std::sync::{Mutex, mpsc};
 /// use std::time::Duration;
 /// use tokio::runtime::Handle;
-/// use tokio::task::AbortHandle;
 /// use tokio::time::{Instant, sleep};
-/// use wheelhouse::{Alarm, Cache, MaintenanceTask, RemovalCause, Scheduler, ticker_fn};
-///
-/// /// A timer of the runtime, which the paused clock moves too.
-/// struct TokioAlarm {
-///     runtime: Handle,
-///     request: Mutex<Option<AbortHandle>>,
-/// }
-///
-/// impl Alarm for TokioAlarm {
-///     fn set(&self, after: Duration, task: MaintenanceTask) {
-///         let timer = self.runtime.spawn(async move {
-///             sleep(after).await;
-///             task.run();
-///         });
-///         // A later request replaces an earlier one.
-///         if let Some(earlier) = self.request.lock().unwrap().replace(timer.abort_handle()) {
-///             earlier.abort();
-///         }
-///     }
-/// }
+/// use wheelhouse::{Cache, ticker_fn};
 ///
 /// #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// async fn main() {
 ///     let runtime = Handle::current();
-///     let alarm = TokioAlarm { runtime: runtime.clone(), request: Mutex::new(None) };
 ///     let start = Instant::now();
 ///     let time = ticker_fn(move || {
 ///         // A thread outside of the runtime would read the real time.
 ///         let _inside = runtime.enter();
 ///         start.elapsed().as_nanos() as u64
 ///     });
-///     let (tell, told) = mpsc::channel();
-///     let cache: Cache<&str, u32> = Cache::builder()
-///         .ticker(time)
-///         .scheduler(Scheduler::custom(alarm))
-///         .removal_listener(move |key: &&str, _: &u32, cause| tell.send((*key, cause)).unwrap())
-///         .build();
+///     let cache: Cache<&str, u32> = Cache::builder().ticker(time).build();
 ///
 ///     cache.insert_with_ttl("ada", 1815, Duration::from_secs(60));
 ///     sleep(Duration::from_secs(59)).await;
 ///     assert_eq!(cache.get("ada"), Some(1815));
-///     sleep(Duration::from_secs(3)).await;
-///     assert_eq!(told.try_recv(), Ok(("ada", RemovalCause::Expired))); // without a call
+///     sleep(Duration::from_secs(1)).await;
+///     assert_eq!(cache.get("ada"), None);
 /// }
 /// ```
-///
-/// [`Alarm`]: crate::Alarm
 pub fn ticker_fn(nanos: impl Fn() -> u64 + Send + Sync + 'static) -> impl Ticker {
     TickerFn(nanos)
 }
