@@ -264,7 +264,6 @@ impl fmt::Display for RemovalCause {
 /// # });
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Delivery {
     /// Threads that all caches of the process share.
     ///

@@ -70,7 +70,6 @@ const PREFETCH_DISTANCE: usize = 6;
 /// assert!(cache.contains_key(&1) && !cache.contains_key(&2));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum EvictionPolicy {
     /// Adapts to the workload: it keeps entries that are read again and again, resists scans and
     /// loops, and prefers recently used entries where that gives more hits. It suits nearly every

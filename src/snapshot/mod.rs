@@ -119,8 +119,6 @@ impl<K, V> SavedEntry<K, V> {
 
 /// Counts of what [`Cache::restore`](crate::Cache::restore) did with the entries of a snapshot.
 ///
-/// Later versions may add counts, hence `#[non_exhaustive]`.
-///
 /// ```
 /// use wheelhouse::{Cache, Restore};
 ///
@@ -132,7 +130,6 @@ impl<K, V> SavedEntry<K, V> {
 /// assert_eq!((counts.restored, counts.present, counts.refused), (5, 1, 4));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Restored {
     /// Entries that are in the cache now, with their remaining lifetimes.
     pub restored: u64,
