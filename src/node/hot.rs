@@ -155,15 +155,15 @@ impl<K, V> Node<K, V> {
         deadline & FROZEN != 0 && has_ended(deadline, now)
     }
 
-    /// The wanted deadline. If another thread has claimed or frozen it since the caller read
-    /// `judged`, the answer is `judged`.
+    /// The wanted deadline: a moment in the past if it was claimed. If another thread has frozen it
+    /// since the caller read `judged`, the answer is `judged`.
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();
-        if deadline == judged || deadline == time::NEVER || !has_ended(deadline, now) {
-            deadline
-        } else {
+        if deadline != time::NEVER && deadline & FROZEN != 0 && has_ended(deadline, now) {
             judged
+        } else {
+            deadline
         }
     }
 

@@ -419,3 +419,21 @@ fn a_handle_is_clone_and_debug<K, V, S>() {
     fn cloned_and_shown<T: Clone + Debug>() {}
     cloned_and_shown::<Cache<K, V, S>>();
 }
+
+/// Also if the deadline was moved to an earlier one after the look-up.
+#[test]
+fn a_reference_to_an_expired_entry_has_no_time_left() {
+    for lifetime in [None, Some(secs(60))] {
+        let (cache, clock, _heard) = manual::<u32, u32>();
+        cache.insert(1, 1);
+        cache.set_expiry(&1, lifetime);
+        let entry = cache.get_ref(&1).unwrap();
+        cache.set_expiry(&1, Some(secs(5)));
+        clock.advance(secs(5));
+        assert_eq!(entry.time_left(), Some(Duration::ZERO));
+        assert!(!cache.contains_key(&1), "a look-up makes that final");
+        assert_eq!(entry.time_left(), Some(Duration::ZERO));
+        cache.run_pending_tasks();
+        assert_eq!(entry.time_left(), Some(Duration::ZERO));
+    }
+}
