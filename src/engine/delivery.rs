@@ -456,18 +456,17 @@ impl<K, V> Engine<K, V> {
         let posted = notifier.posted();
         // What the listener's own calls have posted is delivered as well, up to a bound: otherwise
         // other threads could keep this thread busy for ever.
-        let most = if inside {
-            u64::MAX
-        } else {
-            posted + EXTRA_DELIVERIES
-        };
+        let most = posted + EXTRA_DELIVERIES;
         let deliver = || notifier.deliver(most, |told| self.take_back(told));
         deliver();
-        if !inside && notifier.waiting() > 0 {
-            notifier.deliver_or_wait(posted, deliver, || true);
-            // Posted by other threads meanwhile: this call does not wait for them.
-            self.offer_delivery();
+        if notifier.waiting() == 0 {
+            return;
         }
+        if !inside {
+            notifier.deliver_or_wait(posted, deliver, || true);
+        }
+        // Posted by other threads meanwhile: this call does not wait for them.
+        self.offer_delivery();
     }
 
     /// Between the passes of a run: offers a delivery, delivers, or waits for the thread that does.

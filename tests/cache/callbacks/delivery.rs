@@ -601,3 +601,47 @@ fn the_modes_show_themselves() {
     let builder: CacheBuilder<u32, u32> = Cache::builder().delivery(Delivery::Caller);
     assert!(format!("{builder:?}").contains("Delivery::Caller"));
 }
+
+/// A call inside the listener of another cache reports what it removes, and some of what comes
+/// meanwhile. The rest is the work of another thread: otherwise the first cache's listener would
+/// stand still as long as the second cache is busy.
+#[test]
+fn a_call_inside_another_caches_listener_ends_while_removals_go_on() {
+    must_end(|| {
+        let here = thread::current().id();
+        let told = Arc::new([const { AtomicU32::new(0) }; 2]);
+        let counts = Arc::clone(&told);
+        let busy = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
+            let me = me.clone();
+            Cache::builder()
+                .delivery(Delivery::Caller)
+                .removal_listener(move |&key: &u32, _: &u32, _| {
+                    counts[usize::from(thread::current().id() == here)]
+                        .fetch_add(1, Ordering::SeqCst);
+                    // As another thread might that writes all the time.
+                    if let Some(cache) = me.upgrade() {
+                        cache.invalidate(&(key + 1));
+                    }
+                })
+                .build()
+        });
+        (0..5_000).for_each(|key| busy.insert(key, 0));
+        let (writes, seen) = (Arc::clone(&busy), Arc::clone(&told));
+        let at_return = Arc::new(AtomicU32::new(0));
+        let noted = Arc::clone(&at_return);
+        let outer = Cache::builder()
+            .delivery(Delivery::Caller)
+            .removal_listener(move |_: &u32, _: &u32, _| {
+                writes.invalidate(&0);
+                noted.store(seen[1].load(Ordering::SeqCst), Ordering::SeqCst);
+            })
+            .build();
+        outer.insert(1, 1);
+        outer.invalidate(&1);
+        let reported = at_return.load(Ordering::SeqCst);
+        assert!((1..=200).contains(&reported), "{reported}");
+        until("the listener has heard of all", || {
+            told[0].load(Ordering::SeqCst) + told[1].load(Ordering::SeqCst) == 5_000
+        });
+    });
+}
