@@ -147,7 +147,7 @@ part() {
         # A mutant may also use memory without end.
         ulimit -v 8000000
         export PROPTEST_CASES=32
-        mutants "$part" "${options[@]}" "$@" -- --lib -- buffer:: maintenance:: cache::
+        mutants "$part" "${options[@]}" "$@" -- --lib -- buffer:: engine:: cache::
         mutants "$part" "${options[@]}" "$@" -- "${quick[@]/#/--test=}" -- "${later[@]/#/--skip=}"
         mutants "$part" "${options[@]}" "$@" -- "${quick[@]/#/--test=}" "${slow[@]/#/--test=}" -- --skip=stress::
     )

@@ -273,13 +273,11 @@ impl Bench {
             stage.heard
         };
         if pieces == u8::MAX {
-            self.notifier
-                .deliver(u64::MAX, &mut |nodes| taken.append(nodes));
+            self.notifier.deliver(u64::MAX, |nodes| taken.append(nodes));
             assert_eq!(self.notifier.waiting(), 0);
         } else {
             let most = first + u64::from(pieces);
-            self.notifier
-                .deliver(most, &mut |nodes| taken.append(nodes));
+            self.notifier.deliver(most, |nodes| taken.append(nodes));
             let heard = self.stage.lock().expect("no panic").heard;
             assert!(heard >= most || self.notifier.waiting() == 0);
         }
@@ -314,7 +312,7 @@ fn hear(stage: &Mutex<Stage>, me: &Weak<Notifier<u64, u64>>, key: u64) {
     };
     post(stage, &notifier, cue % 8);
     if cue & 0x80 != 0 {
-        notifier.deliver(u64::MAX, &mut |_| panic!("another delivers"));
+        notifier.deliver(u64::MAX, |_| panic!("another delivers"));
     }
 }
 

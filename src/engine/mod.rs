@@ -37,8 +37,9 @@
 //! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
 //!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
 //! - Callers that help ([`writers`]): a writer whose batch has reached the soft limit, by one small
-//!   pass; and where no thread wakes the cache (`Scheduler::disabled`), also those that meet what
-//!   is due.
+//!   pass; a call that removes, where the listener is told by callers (`Delivery::Caller`); and
+//!   where no thread wakes the cache, those that meet what is due, and some removals that find
+//!   nothing.
 //!
 //! # The end of a cache
 //!

@@ -193,7 +193,7 @@ impl<K, V> Engine<K, V> {
             // belongs to an alarm. Then this one continues behind those that have waited longer.
             let leaves_rest = match left {
                 Left::Nothing => break,
-                Left::OfOthers => true,
+                Left::Later => true,
                 Left::OfRun => round >= most && waking.scheduler.is_shared(),
                 Left::DueMeanwhile => {
                     // It is done as well: the run begins again.
@@ -305,7 +305,7 @@ impl<K, V> Engine<K, V> {
         if !is_finished || !self.evict_from_heaviest(of_run, &mut goals.debt, all) {
             Left::OfRun
         } else if goals.has_later_work {
-            Left::OfOthers
+            Left::Later
         } else {
             Left::Nothing
         }
@@ -317,7 +317,7 @@ enum Left {
     /// None: the run ends.
     Nothing,
     /// What has come since the run began: the run ends, and another one comes at once.
-    OfOthers,
+    Later,
     /// Some of the work for which the run began: it goes on, but not for long on a thread that
     /// serves other caches too.
     OfRun,

@@ -447,7 +447,16 @@ impl<K, V> Engine<K, V> {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            state = part.state.lock();
+            let locked = if occasion.may_wait() {
+                Some(part.state.lock())
+            } else {
+                part.state.try_lock()
+            };
+            // A read leaves what can be freed to others, rather than wait for a pass.
+            let Some(locked) = locked else {
+                return;
+            };
+            state = locked;
         }
         let retired = state.freeing.retired;
         // As many as came in, plus a bounded part of the rest.
@@ -465,6 +474,7 @@ impl<K, V> Engine<K, V> {
     /// A small pass over another part than that of the caller, unless another thread works on it.
     /// Returns whether there is more that the pass has not looked at.
     fn help_part(&self, part: &Part<K, V>, plan: Plan) -> bool {
+        debug_assert_ne!(plan.occasion, Occasion::PinnedRead, "it frees values");
         let Some(mut state) = part.state.try_lock() else {
             return true;
         };
@@ -568,6 +578,7 @@ impl<K, V> Engine<K, V> {
         mut debt: u64,
         plan: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, bool) {
+        debug_assert_ne!(plan.occasion, Occasion::PinnedRead, "it frees values");
         loop {
             let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
             unlock_fairly(state);

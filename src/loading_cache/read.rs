@@ -14,6 +14,7 @@ use crate::load::{
 use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, poll_once};
+use crate::sync::place;
 use equivalent::Equivalent;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
@@ -140,7 +141,12 @@ where
                         self.launch(spawner, guard);
                         return None;
                     }
-                    None => poll_once(guard.run_loader(&*self.inner.backend)),
+                    None => {
+                        let answer = poll_once(guard.run_loader(&*self.inner.backend));
+                        // A reload thread whose loader makes this call may have waited meanwhile.
+                        place::take_again();
+                        answer
+                    }
                 },
                 Err(error) => Err(error),
             },

@@ -11,11 +11,12 @@
 //!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
 //!    nothing. All others begin with [`Engine::find_fully`]; so do look-ups by a thread that holds
 //!    a pin already.
-//! 2. If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
-//!    reading. If the entry is not live by that reading, or if the size policy has to hear of the
-//!    use, [`Engine::finish`] judges the entry anew: by the exact clock if the policy is told the
-//!    time or the idle limit is short, or if the coarse one leaves it open. It also asks the
-//!    policy, moves the deadline, notes the use and counts it.
+//! 2. If the size policy has to hear of the use, [`Engine::serve_recorded`] offers it to the rings.
+//!    If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
+//!    reading. If the entry is not live by that reading, [`Engine::finish`] judges the entry anew:
+//!    by the exact clock if the policy is told the time or the idle limit is short, or if the
+//!    coarse one leaves it open. It also asks the policy, moves the deadline, records the use and
+//!    counts it.
 //! 3. [`Engine::search`] is the cold end: one look did not decide, or the entry is due or was
 //!    changed meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If
 //!    that fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
@@ -24,9 +25,8 @@
 //! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
 //! function in between would save registers a second time. The cache misses of look-ups that follow
 //! each other overlap only as far as the processor looks ahead, which it counts in instructions.
-//! The cold functions get the node only, and judge it again. Were the deadline an argument, the
-//! fast path would have to store it on the stack; and a deadline that is still on its way from
-//! memory would hold up the look-ups that follow.
+//! The cold functions that judge get the node only, and read its deadline again. Were the deadline
+//! an argument, the fast path would have to store it on the stack.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;
