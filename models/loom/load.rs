@@ -56,7 +56,7 @@ impl Scene {
         ended.release();
     }
 
-    /// Whether a waiter that was told to lead does so: else a write came first.
+    /// Whether a waiter that was offered the lead does so: else a write came first.
     fn lead(&self, ticket: Ticket) -> bool {
         let listed = self.listed.lock();
         let leads = *listed;
@@ -85,8 +85,8 @@ impl Scene {
         was
     }
 
-    /// The outcome that a waiter gets; `None` if the load was no longer current. If it is told to
-    /// lead, it takes the lead as a call does that claims the key again.
+    /// The outcome that a waiter gets; `None` if the load was no longer current. If it is
+    /// offered the lead, it takes that as a call does that claims the key again.
     fn wait(&self, want: Want) -> Option<Verdict<u32>> {
         let ticket = Ticket::draw();
         let parker = Parker::own();
