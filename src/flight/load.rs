@@ -405,6 +405,11 @@ impl<K, V> Load<K, V> {
         wake_all(wakers);
     }
 
+    /// Whether a run will wake the calls that wait once this is overdue.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed) != NEVER
+    }
+
     /// Whether any call waits.
     pub(crate) fn has_waiters(&self) -> bool {
         match &self.state().waiters {

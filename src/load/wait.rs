@@ -56,6 +56,12 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         if left == Some(Duration::ZERO) {
             return Poll::Ready(Verdict::Overdue);
         }
+        if let (Some(engine), Some(_)) = (engine.as_deref(), left) {
+            if !load.is_listed() {
+                // The clock has stepped back.
+                engine.watch_load(load);
+            }
+        }
         // A thread that blocks for the call does that again when it notes its wait. One that polls
         // the call as a task notes none.
         place::give_up();

@@ -872,3 +872,25 @@ fn the_time_that_an_entry_has_left_counts_from_when_the_waiter_gets_it() {
     };
     assert_eq!(entry.time_left(), Some(Duration::from_secs(50)));
 }
+
+/// A task that was woken because a load was overdue, and finds that it is not, is woken again.
+#[test]
+fn a_waiting_task_wakes_in_time_after_a_clock_has_stepped_back() {
+    let ticker = ManualTicker::new();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(ticker.clone())
+        .load_timeout(Duration::from_secs(10))
+        .build();
+    let _held = cache.lease(1);
+    let mut task = Task::new(cache.get_with_async(1, ready(5)));
+    assert!(task.poll().is_pending());
+    ticker.advance(Duration::from_secs(10));
+    cache.run_pending_tasks();
+    assert_eq!(task.bell.rung(), 1);
+    ticker.set_nanos(5_000_000_000);
+    assert!(task.poll().is_pending());
+    ticker.set_nanos(10_000_000_000);
+    cache.run_pending_tasks();
+    assert_eq!(task.bell.rung(), 2);
+    assert_eq!(task.poll(), Poll::Ready(5));
+}
