@@ -169,9 +169,9 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 fn shards(max_capacity: Option<u64>) -> usize {
     let most = stripe::stripes(4);
     match max_capacity {
-        Some(max) => (usize::try_from(max / 64).unwrap_or(most).max(1))
-            .next_power_of_two()
-            .min(most),
+        Some(max) => (usize::try_from(max / 64).unwrap_or(most))
+            .clamp(1, most)
+            .next_power_of_two(),
         None => most,
     }
 }

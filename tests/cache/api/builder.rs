@@ -337,3 +337,14 @@ fn with_a_custom_ticker_a_cache_has_no_scheduler_by_default() {
     cache.run_pending_tasks();
     assert_eq!((cache.entry_count(), heard.count()), (0, 1));
 }
+
+/// On 32 bits the number of shards was computed beyond the end of `usize`.
+#[test]
+fn every_bound_can_be_set() {
+    for power in 0..64 {
+        for bound in [(1_u64 << power) - 1, 1 << power, u64::MAX << power] {
+            let cache: Cache<u32, u32> = Cache::new(bound);
+            assert_eq!(cache.policy().max_capacity(), Some(bound));
+        }
+    }
+}
