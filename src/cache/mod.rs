@@ -9,6 +9,7 @@ mod builder;
 pub use build::BuildError;
 pub use builder::CacheBuilder;
 
+use crate::contain::let_go;
 use crate::engine::{Engine, LifetimeSource, WeakHandle};
 use crate::flight::RevokedBy;
 use crate::hash::{self, RandomState};
@@ -793,7 +794,9 @@ impl<K: Hash + Eq + Clone + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> 
         let mut new = engine.new_node(hash, owned, value);
         let given = LifetimeSource::Update;
         let Some(written) = engine.write(&mut new, given, condition) else {
-            return Err(new.take().1);
+            let (key, value) = new.take();
+            let_go(key);
+            return Err(value);
         };
         engine.after_write(written.outcome);
         Ok(())

@@ -2,7 +2,7 @@
 //! [`Engine::take_out`], as does a load that ends by removing its entry.
 
 use super::transact::{Change, Decision, Hold, Tried};
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{RevokedBy, RevokedLoad};
 use crate::listener::RemovalCause;
@@ -67,7 +67,10 @@ impl<K, V> Engine<K, V> {
         self.after_write(taken.outcome);
         match taken.cause {
             RemovalCause::Explicit => Some(seen),
-            _ => None,
+            _ => {
+                let_go(seen);
+                None
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::support::record::Record;
 use crate::support::rig::{KEY, NEW, OLD, Rig};
 use crate::support::script::Answer::{self, Keep, Panic};
 use crate::support::script::Script;
-use crate::support::{OneHash, must_end, secs};
+use crate::support::{OneHash, hide_scripted_panics, must_end, secs};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced};
 use wheelhouse::{Cache, ManualTicker};
 
@@ -327,4 +327,37 @@ fn a_panic_in_the_middle_of_many_operations_loses_none_of_their_events() {
         .collect();
     assert_eq!(rig.heard(), expected);
     assert_eq!(rig.cache.entry_count(), 0);
+}
+
+/// The panic of a destructor is none of the caller's: it takes back a value that was not stored,
+/// or hears that an entry has expired.
+#[test]
+fn destructors_of_clones_that_a_call_drops_are_contained() {
+    thread_local! {
+        static ARMED: Cell<bool> = const { Cell::new(false) };
+    }
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Brittle(u32);
+    impl Drop for Brittle {
+        fn drop(&mut self) {
+            if ARMED.take() {
+                panic!("told to panic in a destructor");
+            }
+        }
+    }
+    hide_scripted_panics();
+    let clock = ManualTicker::new();
+    let cache: Cache<Brittle, u32> = Cache::builder().ticker(clock.clone()).build();
+    let key = Brittle(1);
+    cache.insert(key.clone(), 1);
+    ARMED.set(true);
+    assert_eq!(cache.replace_if(&key, 2, |_| false), Err(2));
+    assert!(!ARMED.take(), "the cache's clone of the key was dropped");
+
+    let values: Cache<u32, Brittle> = Cache::builder().ticker(clock.clone()).build();
+    values.insert_with_ttl(1, Brittle(1), secs(1));
+    clock.advance(secs(1));
+    ARMED.set(true);
+    assert!(values.remove(&1).is_none());
+    assert!(!ARMED.take(), "the clone of the value was dropped");
 }
