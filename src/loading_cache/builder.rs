@@ -200,6 +200,8 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// count: another thread may start. So loaders may wait for loads, and for refreshes, of each
     /// other. When such waits end, more loaders than the maximum may be at work for a while.
     ///
+    /// An [`AsyncLoader`](crate::AsyncLoader) has no use for it.
+    ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
     ///
@@ -216,10 +218,11 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// reload is one task. The spawner gets it when the load begins, and the calls that want the
     /// value wait for its outcome. The load goes on when they leave.
     ///
+    /// A [`Loader`](crate::Loader) has no use for it.
+    ///
     /// # Errors
     ///
-    /// [`try_build`](Self::try_build) refuses an async loader without a spawner, and a spawner for
-    /// another loader.
+    /// [`try_build`](Self::try_build) refuses an async loader without a spawner.
     ///
     /// # Cost
     ///
@@ -293,8 +296,7 @@ where
     /// # Errors
     ///
     /// As [`CacheBuilder::try_build`]; if `reload_threads` is 0; if an async loader has no
-    /// `spawner`; if a setting is given that the loader has no use for; or if the time of
-    /// [`refresh::after`] is zero.
+    /// `spawner`; or if the time of [`refresh::after`] is zero.
     ///
     /// # Cost
     ///
@@ -309,10 +311,6 @@ where
     /// ```
     pub fn try_build(self) -> Result<LoadingCache<K, V, E, S>, BuildError> {
         let threads = self.threads.unwrap_or(1);
-        let no_threads = format!(
-            "reload_threads is {threads}, but is not allowed for an async loader: its reloads run \
-             in tasks of `spawner`"
-        );
         let is_stale_at_once = match &self.cache.settings.refresh {
             // Of an entry without a deadline: of the ready policies, only `after` has an answer
             // then.
@@ -321,11 +319,6 @@ where
         };
         let fault = match (self.is_async, self.threads, &self.spawner) {
             (_, Some(0), _) => Some("reload_threads is 0, but must be at least 1"),
-            (false, _, Some(_)) => Some(
-                "spawner is set, but is allowed for an async loader only: other loaders run on \
-                 the calling thread and on `reload_threads`",
-            ),
-            (true, Some(_), _) => Some(&*no_threads),
             (true, _, None) => Some(
                 "spawner is missing, but must be given for an async loader: it runs each load and \
                  reload",
@@ -358,7 +351,11 @@ where
                 threads,
             )),
             backend,
-            spawner: self.spawner,
+            spawner: match self.is_async {
+                true => self.spawner,
+                // The settings of both kinds may stand in one chain.
+                false => None,
+            },
         };
         Ok(LoadingCache {
             cache,

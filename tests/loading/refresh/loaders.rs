@@ -240,14 +240,10 @@ fn settings_that_cannot_hold_are_refused() {
         blocking().reload_threads(0),
         &["reload_threads is 0", "at least 1"],
     );
-    refused(
-        blocking().spawner(drop),
-        &["spawner is set", "async loader only"],
-    );
     refused(with_futures(), &["spawner is missing", "must be given"]);
     refused(
-        whole().reload_threads(4),
-        &["reload_threads is 4", "not allowed for an async"],
+        whole().reload_threads(0),
+        &["reload_threads is 0", "at least 1"],
     );
     refused(
         blocking().load_timeout(zero),
@@ -270,6 +266,35 @@ fn settings_that_cannot_hold_are_refused() {
             .try_build()
             .is_ok()
     );
+}
+
+/// One chain of settings serves both kinds of loaders. Each uses what is its own.
+#[test]
+fn a_setting_of_the_other_kind_of_loader_has_no_effect() {
+    let spawned = Arc::new(AtomicUsize::new(0));
+    let spawner = || {
+        let spawned = Arc::clone(&spawned);
+        move |task| {
+            spawned.fetch_add(1, Ordering::SeqCst);
+            futures_lite::future::block_on(task);
+        }
+    };
+    let blocking = Cache::<u32, u32>::builder()
+        .loading(loader_fn(|key: &u32| Ok::<_, Bare>(*key)))
+        .reload_threads(4)
+        .spawner(spawner())
+        .build();
+    assert!(matches!(blocking.get(&1), Ok(1)));
+    assert!(matches!(blocking.refresh(1).wait(), Ok(Some(1))));
+    assert_eq!(spawned.load(Ordering::SeqCst), 0);
+    let with_futures = Cache::<u32, u32>::builder()
+        .loading(async_loader_fn(|key: &u32| ready(Ok::<_, Bare>(*key))))
+        .reload_threads(4)
+        .spawner(spawner())
+        .build();
+    assert!(matches!(with_futures.get(&1), Ok(1)));
+    assert!(matches!(with_futures.refresh(1).wait(), Ok(Some(1))));
+    assert_eq!(spawned.load(Ordering::SeqCst), 2);
 }
 
 #[test]
