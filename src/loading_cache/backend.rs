@@ -91,8 +91,11 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
                 .scheduler(Scheduler::disabled())
                 .build()
         });
+        let replaces = failure.count > 1;
         failures.insert(key.clone(), failure);
-        free(failures);
+        if replaces {
+            failures.run_pending_tasks();
+        }
     }
 
     /// This failure is none of the key's.
