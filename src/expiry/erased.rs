@@ -11,12 +11,10 @@
 //! # Which policies inherit `expire_after_read`
 //!
 //! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
-//! thread-local note that identifies the types of policy, key and value. A policy that overrides
-//! the method does not run the default. So one call tells the two apart. If the note names this
-//! policy with these types, the policy uses the default, and no read moves a deadline. If not, the
-//! policy overrides the method. The note has to name all types: a policy may call the default
-//! method of a policy that it wraps, and a policy for two types of values may override the method
-//! for one of them only. Names of types do not identify them: two types may have one name.
+//! thread-local note that identifies the types of policy, key and value. If the note names this
+//! policy with these types after a call, no read moves a deadline. The note has to name all types:
+//! a policy may call the default method of a policy that it wraps, and a policy for two types of
+//! values may override the method for one of them only. Two types may have one name.
 
 use super::Expiry;
 use crate::identity::id_of;
