@@ -38,8 +38,7 @@ pub(crate) struct Node {
 /// write may still be on its way, and would come after a later write of the key.
 pub(crate) struct EndIfGivenUp<'a> {
     pub(crate) node: &'a Node,
-    /// The server's number of the connection; `None`: the write has its reply, or the server does
-    /// not tell.
+    /// The server's number of the connection; `None`: the write has its reply.
     pub(crate) id: Option<i64>,
 }
 
@@ -49,10 +48,19 @@ impl Drop for EndIfGivenUp<'_> {
             return;
         };
         let mut main = self.node.main.requests.clone();
+        let writes = Arc::clone(&self.node.writes);
         let mut ending = Box::pin(unconstrained(async move {
             let mut kill = redis::cmd("CLIENT");
             kill.arg("KILL").arg("ID").arg(id);
-            let _ = main.send_packed_command(&kill).await;
+            if main.send_packed_command(&kill).await.is_ok() {
+                return;
+            }
+            // The main connection has ended: another one may still be in time.
+            if let Some(lent) = writes.lend().await {
+                let mut other = lent.requests.clone();
+                let _ = other.send_packed_command(&kill).await;
+                writes.take_back(lent).await;
+            }
         }));
         // The first poll gives it its place before each later request.
         if (&mut ending).now_or_never().is_none() {

@@ -373,15 +373,21 @@ async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value,
     let (ping, mut ask_id) = (redis::cmd("PING"), redis::cmd("CLIENT"));
     ask_id.arg("ID");
     // What was sent before over the main connection comes before, too. A refusal is an answer.
-    let (_, id) = tokio::join!(
+    let (before, id) = tokio::join!(
         main.send_packed_command(&ping),
         apart.send_packed_command(&ask_id)
     );
-    let id = match id {
-        Ok(Value::Int(id)) => Some(id),
-        _ => None,
+    if let Err(error) = before {
+        // The main connection has ended, so nothing could end the other one.
+        return Err(failed(error));
+    }
+    let Ok(Value::Int(id)) = id else {
+        // The server does not tell the number, so it could not be told to end the connection.
+        drop(lent);
+        let reply = main.send_packed_command(cmd).await;
+        return reply.and_then(Value::extract_error).map_err(failed);
     };
-    let mut end = EndIfGivenUp { node, id };
+    let mut end = EndIfGivenUp { node, id: Some(id) };
     let reply = apart.send_packed_command(cmd).await;
     let reply = reply.and_then(Value::extract_error).map_err(failed);
     if matches!(reply, Err(RequestError::Lost(_))) {
