@@ -68,11 +68,12 @@ async fn open_from(seed: &Client, connect: &Connect) -> Result<(Link, Vec<Client
 
 /// Whether the topology that a node reports is still the one with which the link was made. Nodes
 /// take turns. A node that replies with an error has no topology to compare.
-pub(crate) async fn check(link: &Link, turn: usize, quiet: Duration) -> Result<(), NearError> {
+pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError> {
     let Some(slots) = &link.slots else {
         return Ok(());
     };
-    let node = &link.nodes[turn % link.nodes.len()];
+    let turn = slots.next_turn() % link.nodes.len();
+    let node = &link.nodes[turn];
     match node.main.while_bytes_arrive(quiet, ranges(node)).await? {
         Ok(ranges) if ranges != slots.ranges => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),

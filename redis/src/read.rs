@@ -40,6 +40,12 @@ pub(crate) type Found<V> = Result<Option<V>, NearError>;
 type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
 
+/// What a call finds in memory.
+enum Looked<K: Key, V: Val, S: Hasher> {
+    Found(Cached<V>),
+    Lease(KeyLease<K, V, S>),
+}
+
 impl<K, V, S> NearCache<K, V, S>
 where
     K: NearKey + Hash + Eq + Clone + Send + Sync + 'static,
@@ -305,21 +311,26 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// What memory or the server has for a key.
     pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Cached<V> {
         // The limit holds for the wait for another call's load, too.
-        let looking = self.look_apart(key);
+        let looking = self.look_without_limit(key);
         match timeout(self.settings.request_timeout, looking).await {
             Ok(looked) => looked,
             Err(_) => Cached::failed(self.timed_out(), 0),
         }
     }
 
-    /// What memory or the server has for a key, found by a task of its own: a reply that comes
-    /// after its call has gone is kept, and calls that come meanwhile join the load.
-    async fn look_apart(self: &Arc<Self>, key: &K) -> Cached<V> {
-        let (shared, key) = (self.clone(), key.clone());
+    /// What memory or the server has for a key: this call leads the load, in a task of its own, or
+    /// waits for the call that does. So a reply that comes after its call has gone is kept, and
+    /// calls that come meanwhile join the load instead of asking again.
+    async fn look_without_limit(self: &Arc<Self>, key: &K) -> Cached<V> {
+        let lease = match self.lease(key).await {
+            Looked::Found(cached) => return cached,
+            Looked::Lease(lease) => lease,
+        };
+        let shared = self.clone();
         // Boxed, since the runtime moves a task's future more than once.
-        let looking = Box::pin(async move { shared.look_here(&key, Way::Quickest).await });
-        let looked = outcome(self.runtime.spawn(looking).await);
-        looked.unwrap_or_else(|| Cached::failed(NearError::Closed, 0))
+        let leading = Box::pin(async move { shared.lead(lease, Way::Quickest).await });
+        let found = outcome(self.runtime.spawn(leading).await);
+        found.unwrap_or_else(|| Cached::failed(NearError::Closed, 0))
     }
 
     /// Reads keys one after the other, each in the memory of the one before, until there is none
@@ -335,16 +346,19 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let Some((number, key)) = next else {
                 return;
             };
-            let looked = self.look_here(&key, Way::Main).await;
+            let looked = match self.lease(&key).await {
+                Looked::Found(cached) => cached,
+                Looked::Lease(lease) => self.lead(lease, Way::Main).await,
+            };
             if reply.send((number, looked)).is_err() {
                 return;
             }
         }
     }
 
-    /// What memory or the server has for a key: this call leads the load, or waits for the call
-    /// that does. It returns what a call may that begins now (`stamp`, invariant 3).
-    async fn look_here(&self, key: &K, unless_known: Way) -> Cached<V> {
+    /// The entry of a key, or the right to load it. It returns what a call may that begins now
+    /// (`stamp`, invariant 3).
+    async fn lease(&self, key: &K) -> Looked<K, V, S> {
         let begun = self.line.stamp();
         loop {
             match self.local.lease_async(key.clone()).await {
@@ -352,8 +366,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Leased::Found(cached) if cached.stamp < begun => {
                     self.local.remove_if(key, |cached| cached.stamp < begun);
                 }
-                Leased::Found(cached) => return cached,
-                Leased::Lease(lease) => return self.lead(lease, unless_known).await,
+                Leased::Found(cached) => return Looked::Found(cached),
+                Leased::Lease(lease) => return Looked::Lease(lease),
                 // Only a call that does not wait gets this answer.
                 Leased::Busy => yield_now().await,
             }
@@ -477,11 +491,12 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             },
             None => (Content::Absent, self.settings.absent_ttl),
         };
-        let mark = &self.settings.load_lock.mark;
-        let stale_in = match (&content, &self.refresh, reply.life, &reply.value) {
-            // What has no deadline is never stale, nor what is loaded anew already.
-            (Content::Value(value), Some(policy), lifetime @ Some(_), Some(bytes))
-                if placeholder::split(bytes, mark).is_none() =>
+        // What has no deadline is never stale, nor what is loaded anew already.
+        let is_placeholder =
+            |bytes: &Vec<u8>| placeholder::split(bytes, &self.settings.load_lock.mark).is_some();
+        let stale_in = match (&content, &self.refresh, reply.life) {
+            (Content::Value(value), Some(policy), lifetime @ Some(_))
+                if !reply.value.as_ref().is_some_and(is_placeholder) =>
             {
                 policy.refresh_after_create(lease.key(), value, at, lifetime)
             }

@@ -45,11 +45,16 @@ type Round = Vec<Option<Result<Heard, NearError>>>;
 /// What a sentinel has said.
 #[derive(Clone)]
 struct Heard {
-    epoch: u64,
-    /// That of the primary.
-    address: String,
+    view: View,
     /// The other sentinels that it knows.
     others: Known,
+}
+
+/// What a sentinel has said of the primary.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct View {
+    epoch: u64,
+    address: String,
 }
 
 /// Whether most of the sentinels have answered.
@@ -61,12 +66,13 @@ fn heard(round: &Round) -> impl Iterator<Item = &Heard> {
     round.iter().flatten().flatten()
 }
 
-/// What decides: of the newest epoch, and of that what most sentinels have said. It is `present`
-/// where another address is no better.
-fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a Heard> {
-    let view = |heard: &'a Heard| (heard.epoch, &heard.address);
-    let votes = |said| heard(round).filter(|heard| view(heard) == said).count();
-    heard(round).max_by_key(|said| (said.epoch, votes(view(said)), said.address == present))
+/// The view that decides: of the newest epoch, and of that what most sentinels have said. It is
+/// `present` where another one is no better.
+fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a View> {
+    let votes = |view: &View| heard(round).filter(|other| other.view == *view).count();
+    let rank = |view: &View| (view.epoch, votes(view), view.address == present);
+    let views = heard(round).map(|heard| &heard.view);
+    views.max_by_key(|view| rank(view))
 }
 
 impl Sentinels {
@@ -230,11 +236,10 @@ impl Sentinels {
             .get("config-epoch")
             .and_then(|epoch| epoch.parse().ok());
         match (epoch, address_of(&fields)) {
-            (Some(epoch), Some(address)) => Ok(Heard {
-                epoch,
-                address,
-                others,
-            }),
+            (Some(epoch), Some(address)) => {
+                let view = View { epoch, address };
+                Ok(Heard { view, others })
+            }
             _ => Err(NearError::Protocol("no primary to SENTINEL MASTER".into())),
         }
     }

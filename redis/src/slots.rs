@@ -1,5 +1,7 @@
 //! Which node of a cluster has which key: the slots of the cluster specification.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slots of one primary: first, last, address.
@@ -15,6 +17,8 @@ pub(crate) struct Slots {
     pub(crate) ranges: Vec<Range>,
     /// For each slot the number of its node in the link; `None` if no node has it.
     nodes: Box<[Option<u16>]>,
+    /// Which node the next check asks.
+    turn: AtomicUsize,
 }
 
 impl Slots {
@@ -27,11 +31,20 @@ impl Slots {
             let node = node.and_then(|node| u16::try_from(node).ok());
             nodes[usize::from(range.first)..=usize::from(range.last)].fill(node);
         }
-        Self { ranges, nodes }
+        Self {
+            ranges,
+            nodes,
+            turn: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn node_of(&self, key: &[u8]) -> Option<usize> {
         self.nodes[usize::from(slot(key))].map(usize::from)
+    }
+
+    /// A number that rises by one with each call.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -130,13 +130,11 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     async fn beat(&self, link: &Link, every: Duration) -> Result<Infallible, NearError> {
         let mut beats = interval_at(Instant::now() + every, every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut turn = 0_usize;
         loop {
             beats.tick().await;
             link.ping(every).await?;
             #[cfg(feature = "cluster")]
-            crate::cluster::check(link, turn, every).await?;
-            turn = turn.wrapping_add(1);
+            crate::cluster::check(link, every).await?;
         }
     }
 
