@@ -58,9 +58,10 @@
 //!
 //! A *load* is one run of your code that makes the value of a key; the call that runs it *leads*
 //! it. One load runs for a key at a time. A second one runs only if a write revoked the first, or
-//! its `load_timeout` passed. Other calls that load or change the key wait for the load and share
-//! its value, whichever method they use. They share its failure if they are of the same kind and
-//! error type. Every method that loads has a form for async code, on any runtime.
+//! its `load_timeout` passed. Other calls that load the key wait for it and share its value,
+//! whichever method they use. They share its failure if they are of the same kind and error type.
+//! Computes (`and_*`) wait for it, and then run. Every method that loads has a form for async code,
+//! on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;
@@ -209,8 +210,7 @@ pub use stats::{Stat, StatValue, Stats};
 pub use time::QuantaRecent;
 pub use time::{ManualTicker, Ticker, ticker_fn};
 
-/// Runs the examples of these pages as documentation tests.
+/// Runs the examples of this page as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-#[doc = include_str!("../docs/recipes.md")]
 mod pages {}

@@ -48,19 +48,12 @@ impl Drop for EndIfGivenUp<'_> {
             return;
         };
         let mut main = self.node.main.requests.clone();
-        let writes = Arc::clone(&self.node.writes);
         let mut ending = Box::pin(unconstrained(async move {
             let mut kill = redis::cmd("CLIENT");
             kill.arg("KILL").arg("ID").arg(id);
-            if main.send_packed_command(&kill).await.is_ok() {
-                return;
-            }
-            // The main connection has ended: another one may still be in time.
-            if let Some(lent) = writes.lend().await {
-                let mut other = lent.requests.clone();
-                let _ = other.send_packed_command(&kill).await;
-                writes.take_back(lent).await;
-            }
+            // Not over a new connection, if this one has ended: the server may have restarted, and
+            // the number be that of another client.
+            let _ = main.send_packed_command(&kill).await;
         }));
         // The first poll gives it its place before each later request.
         if (&mut ending).now_or_never().is_none() {

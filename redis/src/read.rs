@@ -438,7 +438,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Ok(reply) => {
                     let length = reply.value.as_ref().map_or(0, Vec::len);
                     let node = link.node_for(&bytes);
-                    let was_late = node.is_some_and(|node| node.main.is_late(at.elapsed()));
+                    // The replies of a bulk make each other late, and a second connection takes two
+                    // round trips.
+                    let was_late = way == Way::Quickest
+                        && node.is_some_and(|node| node.main.is_late(at.elapsed()));
                     self.suspects.answered(&bytes, length, was_late);
                     // What was wrong before says nothing about a later time-out.
                     self.set_fault(None);

@@ -107,6 +107,10 @@ impl Suspects {
     fn change(&self, key: &[u8], change: impl FnOnce(&mut Suspect)) {
         let mut keys = self.keys();
         if keys.len() >= MOST {
+            // What is known of lengths comes back by itself.
+            keys.retain(|_, suspect| suspect.losses > 0);
+        }
+        if keys.len() >= MOST {
             keys.clear();
         }
         change(keys.entry(key.to_vec()).or_default());

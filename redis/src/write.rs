@@ -383,7 +383,9 @@ async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value,
     }
     let Ok(Value::Int(id)) = id else {
         // The server does not tell the number, so it could not be told to end the connection.
-        drop(lent);
+        if id.is_ok() {
+            node.writes.take_back(lent).await;
+        }
         let reply = main.send_packed_command(cmd).await;
         return reply.and_then(Value::extract_error).map_err(failed);
     };

@@ -436,9 +436,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
 
     /// Bounds how long a load holds its key. A load that takes longer is *overdue*. The next call
     /// that needs the key starts a load of its own, which replaces it. Calls that waited for the
-    /// old load then wait for the new one. Without a ticker, waiting threads need no help to do so.
-    /// Waiting tasks, and all that wait in a cache with a ticker, need a scheduler. By default
-    /// there is no limit.
+    /// old load then wait for the new one. Waiting threads need no help to do so: they look once in
+    /// 50 ms at least. Waiting tasks need a scheduler. By default there is no limit.
     ///
     /// An overdue load is not stopped. Its value is stored if no newer load has replaced it, and
     /// dropped otherwise. The time is measured by the cache's clock.

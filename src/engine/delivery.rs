@@ -466,7 +466,11 @@ impl<K, V> Engine<K, V> {
             notifier.deliver_or_wait(posted, deliver, || true);
         }
         // Posted by other threads meanwhile: this call does not wait for them.
-        self.offer_delivery();
+        let is_offered = self.offer_delivery();
+        if inside && !is_offered {
+            // No thread can be started, and this one waits for no other: it delivers all.
+            notifier.deliver(u64::MAX, |told| self.take_back(told));
+        }
     }
 
     /// Between the passes of a run: offers a delivery, delivers, or waits for the thread that does.

@@ -33,10 +33,10 @@ fn unboxed<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome
 /// # Loading
 ///
 /// One closure runs for a key at a time. Only a load that is revoked or overdue may run beside it.
-/// Calls that load or change the same key wait for its value and share it, whichever method they
-/// use; calls of the same kind and error type also its failure. A write of the key (`insert`,
-/// `invalidate`, `remove`, …) never waits for a load: it revokes the load, whose value is then not
-/// stored.
+/// Calls that load the same key wait for its value and share it, whichever method they use; calls
+/// of the same kind and error type also its failure. Computes (`and_*`) take turns with loads. A
+/// write of the key (`insert`, `invalidate`, `remove`, …) never waits for a load: it revokes the
+/// load, whose value is then not stored.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

@@ -94,7 +94,7 @@ impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
         let replaces = failure.count > 1;
         failures.insert(key.clone(), failure);
         if replaces {
-            failures.run_pending_tasks();
+            free(failures);
         }
     }
 

@@ -90,7 +90,10 @@ where
     {
         let mut call = self.call(key)?;
         loop {
-            if let Some(loaded) = self.load_or_answer(call.claim_here()) {
+            let loaded = self.load_or_answer(call.claim_here());
+            // A reload thread whose loader makes this call may have waited meanwhile.
+            place::take_again();
+            if let Some(loaded) = loaded {
                 return Ok(loaded?.value);
             }
         }
@@ -141,12 +144,7 @@ where
                         self.launch(spawner, guard);
                         return None;
                     }
-                    None => {
-                        let answer = poll_once(guard.run_loader(&*self.inner.backend));
-                        // A reload thread whose loader makes this call may have waited meanwhile.
-                        place::take_again();
-                        answer
-                    }
+                    None => poll_once(guard.run_loader(&*self.inner.backend)),
                 },
                 Err(error) => Err(error),
             },
