@@ -5,7 +5,7 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | On which thread does it run? | By default on background threads that all caches of the process share, never on a thread of the program. With [`Delivery::Caller`] on the thread of the call that removes the entry; what the scheduler thread removes is told on a background thread. |
+//! | On which thread does it run? | By default on background threads that all caches of the process share (if none can be started, on a thread of the program). With [`Delivery::Caller`] on the thread of the call that removes the entry; what the scheduler thread removes is told on a background thread. |
 //! | When? | Soon after the removal: with a scheduler within some ten milliseconds, unless earlier calls of the listener take longer. With `Delivery::Caller` before the call that removed the entry returns. |
 //! | Which calls wait for it? | [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the drop of the last handle; with `Delivery::Caller` each call that removes an entry. Inside a listener no call waits. |
 //! | May it block? | Yes, except with `Delivery::Caller`, where it holds up callers. A slow listener delays neither callers nor other caches; its notifications wait in memory meanwhile. |

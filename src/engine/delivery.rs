@@ -7,7 +7,8 @@
 //! value, so a notification copies nothing, and the listener gets the value that was removed. A
 //! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
 //! It takes a few notifications at a time and calls the listener for each node in order, with no
-//! lock held. It gives the role up in the hold of the lock in which it finds the queue empty. So a
+//! lock held. It gives the role up in the hold of the lock in which it finds the queue empty, or
+//! has reached its limit. So a
 //! thread that finds a deliverer leaves the work to that thread.
 //!
 //! A thread that has posted *offers* a delivery to the crew, unless one is offered already or a

@@ -72,7 +72,7 @@ const MAX_RECLAIM_RETRIES: u32 = 8;
 /// writer evicts more.
 pub(super) const FREED_PER_RUN_PASS: usize = 2 * RUN_BUDGET;
 
-/// Nodes in a chunk, at most.
+/// A chunk with so many nodes is closed.
 const CHUNK_ITEMS: usize = 128;
 /// An empty list of chunks keeps room for at most this many.
 const KEPT_ROOM: usize = 16;

@@ -11,7 +11,7 @@
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, removes entries that are due and victims of
-//! the size policy, collects notifications for the listener, and frees memory.
+//! the size policy, and collects notifications for the listener, and what is to be freed.
 //!
 //! # How a pass works
 //!
@@ -36,10 +36,9 @@
 //!
 //! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
 //!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
-//! - Callers that help ([`writers`]): a writer whose batch has reached the soft limit, by one small
-//!   pass; a call that removes, where the listener is told by callers (`Delivery::Caller`); and
-//!   where no thread wakes the cache, those that meet what is due, and some removals that find
-//!   nothing.
+//! - Callers that help ([`writers`]): a writer whose batch has reached the soft limit; a call that
+//!   removes, where the listener is told by callers (`Delivery::Caller`); and where no thread wakes
+//!   the cache, those that meet what is due, and some removals that find nothing.
 //!
 //! # The end of a cache
 //!
@@ -156,7 +155,7 @@ pub(crate) struct Engine<K, V> {
     pub(crate) waking: Waking,
     /// How many removals have found nothing where no thread wakes the cache.
     vain_removals: AtomicU32,
-    /// How often a run, or a writer, has looked for a part that has to evict.
+    /// How often a run has looked for a part that has to evict.
     asked: AtomicUsize,
     /// Held by a walk through the size policy: there is one cursor.
     walks: Mutex<()>,

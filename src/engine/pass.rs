@@ -92,6 +92,8 @@ pub(super) enum Drain {
 /// | [`RUN`](Self::RUN) | yes | yes | yes |
 /// | [`CATCH_UP`](Self::CATCH_UP); of a run that frees | yes | no | yes |
 /// | of a caller that helps (`plan_of_help`) | yes | if that is its work | yes |
+/// | of that caller over other parts | yes | if that is its work | no |
+/// | of that caller while the weight is too high | no | if that is its work | yes |
 /// | of that caller over a part in which entries are due | no | yes | no |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -152,7 +154,7 @@ pub(super) struct Pass<'a, K, V> {
 /// The work that a pass has left undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
-    /// Whether the pass stopped for its budget with work left.
+    /// Whether there may be more work: its budget was spent, or it drained nothing.
     pub(super) more: bool,
     /// How many events it has applied.
     pub(super) applied: usize,

@@ -43,9 +43,9 @@
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
 //! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes,
-//! also if it has to wait for the maintenance lock, until they are within it. The thread that holds
-//! the lock may have been preempted in the middle of a pass; so the writer first yields its
-//! processor, which lets that thread run.
+//! also if it has to wait for the maintenance lock, until its batch is within it; for values that a
+//! reader holds it waits 8 ms at most. The thread that holds the lock may have been preempted in
+//! the middle of a pass; so the writer first yields its processor, which lets that thread run.
 //!
 //! A read waits for no pass before it does its own. With [`Delivery::Caller`] it waits for the
 //! listener if it has removed an entry. If reads move deadlines to earlier ones while a pass is

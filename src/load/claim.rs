@@ -387,8 +387,9 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     }
 }
 
-/// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key is
-/// absent or due, and joins the key's current load or lists one of its own.
+/// The begin of a load, as a change: in one hold of the shard's lock it confirms that the key has
+/// no entry, or one that the call may replace, and joins the key's current load or lists one of its
+/// own.
 struct Begin<'b, K, V, C: ToCache<K, V>> {
     engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, C>,

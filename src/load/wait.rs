@@ -140,9 +140,9 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
-    /// and asks for a run at that moment. Called after each run, which has cleared what was armed.
-    /// Loads are taken from the list after that: so either they are seen here, or their listing
-    /// sees that no run is arranged.
+    /// and asks for a run at that moment. Called after each run of the scheduler, which has cleared
+    /// what was armed. Loads are taken from the list after that: so either they are seen here, or
+    /// their listing sees that no run is arranged.
     pub(crate) fn run_overdue(&self) -> Option<Duration> {
         let timeouts = self.timeouts.as_ref()?;
         let now = self.clock.now();

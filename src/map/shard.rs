@@ -32,8 +32,8 @@ pub(crate) enum EventKind {
     /// Another node has taken over its entry, so it is to be retired. All else stays as the pass
     /// knows it, since the writer has named the new node in the entry (entry 3).
     Succeeded,
-    /// It is the one that the event before has replaced. The listener has to hear of it, and for
-    /// which cause its value left.
+    /// It is the one that the event before has replaced. A listener hears of it, and for which
+    /// cause its value left.
     Replaced,
     /// As `Succeeded`, and the size policy has to hear that the entry was used.
     Used,

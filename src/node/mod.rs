@@ -11,9 +11,9 @@
 //!
 //! ```text
 //!  hot: a look-up reads it                 side             columns: if needed  entry: of the pass
-//! ┌──────────┬──────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌───────┬──────┬───────────┬───
-//! │ deadline │ entry state seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ timer │ node │ bucket_id │ …
-//! └──────────┴──────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └───────┴──────┴───────────┴───
+//! ┌──────────┬──────────────────┬───┬───┐  ┌──────┬─────────┐  ┌─────┐ ┌────────┐    ┌──────┬───────┬───────────┬───
+//! │ deadline │ entry state seen │ K │ V │  │ hash │ written │  │ own │ │ weight │    │ node │ timer │ bucket_id │ …
+//! └──────────┴──────────────────┴───┴───┘  └──────┴─────────┘  └─────┘ └────────┘    └──────┴───────┴───────────┴───
 //! ```
 //!
 //! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and

@@ -88,7 +88,7 @@ pub(crate) trait Change<K, V> {
         true
     }
 
-    /// Whether the key is most likely absent. Then a first attempt takes the shard's lock at once,
+    /// Whether the key is most likely absent. Then a first attempt asks and takes the shard's lock,
     /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
     /// that knows loads, no current load has it either. `ask` is called with no node.
     #[inline]

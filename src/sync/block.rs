@@ -2,7 +2,7 @@
 //!
 //! 1. It polls the future, with the waker of its [`Parker`].
 //! 2. If the call has to wait for a load, the poll gives up the thread's [`place`], and
-//!    [notes](note) the load. Only a poll by the waiting call itself does, which is told by its
+//!    [notes](note) the load. Only a poll by the waiting call itself notes it, which is told by its
 //!    waker ([`polled_by_block`]). A future that user code polls meanwhile has another waker, and
 //!    waits by other means.
 //! 3. The thread takes the note. The load is told that its waiter [falls
