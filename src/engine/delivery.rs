@@ -8,8 +8,7 @@
 //! thread that [`deliver`](Notifier::deliver)s becomes the *deliverer*, unless another thread is.
 //! It takes a few notifications at a time and calls the listener for each node in order, with no
 //! lock held. It gives the role up in the hold of the lock in which it finds the queue empty, or
-//! has reached its limit. So a
-//! thread that finds a deliverer leaves the work to that thread.
+//! has reached its limit. So a thread that finds a deliverer leaves the work to that thread.
 //!
 //! A thread that has posted *offers* a delivery to the crew, unless one is offered already or a
 //! thread delivers. The thread that takes the offer delivers, withdraws the offer, and looks at the
