@@ -218,8 +218,9 @@ impl<K, V> Notifier<K, V> {
             while called < taken.len() {
                 drop(state);
                 for (node, cause) in &taken[called..] {
-                    let call = || listener(node.key(), node.value(), *cause);
-                    if in_listener(|| contain(call)).is_none() {
+                    let heard =
+                        in_listener(|| contain(|| listener(node.key(), node.value(), *cause)));
+                    if heard.is_none() {
                         // Relaxed: a statistic.
                         self.panics.fetch_add(1, Ordering::Relaxed);
                     }
@@ -507,8 +508,7 @@ impl<K, V> Engine<K, V> {
             return Awaited::Delivered;
         }
         let most = notifier.posted() + EXTRA_DELIVERIES;
-        let offer = || self.offer_delivery();
-        let awaited = notifier.await_delivered(most, offer, keep_waiting);
+        let awaited = notifier.await_delivered(most, || self.offer_delivery(), keep_waiting);
         if awaited == Awaited::Refused {
             self.deliver_here();
             return Awaited::Delivered;

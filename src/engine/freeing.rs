@@ -460,11 +460,12 @@ impl<K, V> Engine<K, V> {
 
     /// How many retired items of all parts are not freed, as their last passes have published it.
     fn unfreed(&self) -> usize {
-        let of_part = |part: &Part<K, V>| {
+        let mut unfreed = 0;
+        for part in &self.parts {
             let retired = part.retired.load(Ordering::Relaxed);
-            retired.saturating_sub(part.freed())
-        };
-        self.parts.iter().map(of_part).sum()
+            unfreed += retired.saturating_sub(part.freed());
+        }
+        unfreed
     }
 
     /// If more removed values are unfreed than the limit allows, a writer waits until there are
