@@ -5,7 +5,9 @@
 //! The error of a load of an absent key is remembered if the loader or the program's policy names a
 //! time. A small cache of its own keeps it, by the key. Calls for the key get it until the time has
 //! passed, or until a load of the key succeeds, whichever method has led that. The number of
-//! failures in a row is kept beyond that time.
+//! failures in a row is kept beyond that time, and also if no time is named; but not where nothing
+//! asks for it: without a policy, of a loader with the provided
+//! [`retry_after`](crate::Loader::retry_after).
 //!
 //! A failing load is noted before its outcome is published. So a call that leads the next load of
 //! the key finds it noted. A load that a write or a newer load has revoked is not noted: the newer
@@ -156,8 +158,11 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
         let count = self.failures.count(key).saturating_add(1);
         let mut pause = contain(|| self.loader.retry_after(error, count)).unwrap_or_default();
         if pause.is_none() {
-            if let Some(policy) = &self.policy {
-                pause = contain(|| policy(count)).unwrap_or_default();
+            match &self.policy {
+                Some(policy) => pause = contain(|| policy(count)).unwrap_or_default(),
+                None if self.loader.counts_failures() => {}
+                // Nothing wants to know of the failure.
+                None => return,
             }
         }
         contain(|| {

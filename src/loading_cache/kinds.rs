@@ -25,6 +25,9 @@ pub trait AnyLoader<K, V, E>: Send + Sync {
     fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, E>;
     fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, E>;
     fn retry_after(&self, error: &E, failures: u32) -> Option<Duration>;
+    /// Whether `retry_after`, which this thread has just called, may want to know how many failures
+    /// there were.
+    fn counts_failures(&self) -> bool;
 }
 
 impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
@@ -44,6 +47,10 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error>
 
     fn retry_after(&self, error: &L::Error, failures: u32) -> Option<Duration> {
         AsyncLoader::retry_after(self, error, failures)
+    }
+
+    fn counts_failures(&self) -> bool {
+        self.__counts_failures()
     }
 }
 
@@ -111,6 +118,10 @@ impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking
 
     fn retry_after(&self, error: &L::Error, failures: u32) -> Option<Duration> {
         self.0.retry_after(error, failures)
+    }
+
+    fn __counts_failures(&self) -> bool {
+        self.0.__counts_failures()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::compute::Keyless;
 use crate::expiry::forward;
-use std::any::Any;
+use crate::identity::id_of;
+use std::any::{Any, TypeId};
+use std::cell::Cell;
 use std::convert::identity;
 use std::error::Error;
 use std::fmt;
@@ -118,8 +120,32 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     /// ```
     #[allow(unused_variables, reason = "the names are documentation")]
     fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {
+        note_provided::<Self, (K, V)>();
         None
     }
+
+    /// Private to this crate: whether [`retry_after`](Self::retry_after), which this thread has
+    /// just called, may want to know how many failures there were.
+    #[doc(hidden)]
+    fn __counts_failures(&self) -> bool {
+        !is_provided::<Self, (K, V)>()
+    }
+}
+
+thread_local! {
+    /// The loader whose provided `retry_after` has run last, with a type that tells the two traits,
+    /// and their keys and values, apart.
+    static PROVIDED: Cell<Option<(TypeId, TypeId)>> = const { Cell::new(None) };
+}
+
+fn note_provided<L: ?Sized + 'static, T>() {
+    PROVIDED.set(Some((TypeId::of::<L>(), id_of::<T>())));
+}
+
+/// Whether a loader has the provided `retry_after`, which was just called. A note of an earlier
+/// call says so too: it names an implementation, which no call changes.
+fn is_provided<L: ?Sized + 'static, T>() -> bool {
+    PROVIDED.get() == Some((TypeId::of::<L>(), id_of::<T>()))
 }
 
 /// Forwards every method of [`Loader`] to the loader behind a pointer.
@@ -134,6 +160,7 @@ macro_rules! forward_pointer {
                 fn reload(key: &K, old: &V) -> Result<Reloaded<V>, L::Error>;
                 fn load_many(keys: &[K]) -> Result<Vec<Option<Loaded<V>>>, L::Error>;
                 fn retry_after(error: &L::Error, failures: u32) -> Option<Duration>;
+                fn __counts_failures() -> bool;
             }
         }
     };
@@ -222,7 +249,13 @@ where
     /// Says how long a failure holds: see [`Loader::retry_after`], which has an example.
     #[allow(unused_variables, reason = "the names are documentation")]
     fn retry_after(&self, error: &Self::Error, failures: u32) -> Option<Duration> {
+        note_provided::<Self, (K, V, ())>();
         None
+    }
+
+    #[doc(hidden)]
+    fn __counts_failures(&self) -> bool {
+        !is_provided::<Self, (K, V, ())>()
     }
 }
 
@@ -241,6 +274,7 @@ where
         fn load_many(keys: &[K])
             -> impl Future<Output = Result<Vec<Option<Loaded<V>>>, L::Error>> + Send;
         fn retry_after(error: &L::Error, failures: u32) -> Option<Duration>;
+        fn __counts_failures() -> bool;
     }
 }
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
 use wheelhouse::{
-    AsyncLoader, Cache, Leased, LoadError, Loaded, Loader, LoadingCache, ManualTicker, Refresh,
-    Reloaded, loader_fn,
+    AsyncLoader, Cache, Leased, LoadError, Loaded, Loader, LoadingBuilder, LoadingCache,
+    ManualTicker, Refresh, Reloaded, async_loader_fn, loader_fn,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -638,4 +638,91 @@ fn a_bulk_heeds_the_failure_for_which_it_has_waited() {
             assert_eq!(users.cache().get(&other), Some(other));
         }
     });
+}
+
+/// Loaders that fail, and do not say for how long.
+struct Fails;
+
+impl Loader<Arc<u64>, u64> for Fails {
+    type Error = ();
+
+    fn load(&self, _: &Arc<u64>) -> Result<Loaded<u64>, ()> {
+        Err(())
+    }
+}
+
+impl AsyncLoader<Arc<u64>, u64> for Fails {
+    type Error = ();
+
+    async fn load(&self, _: &Arc<u64>) -> Result<Loaded<u64>, ()> {
+        Err(())
+    }
+}
+
+/// Without a `failure_backoff` and a `retry_after`, not even the key is kept.
+#[test]
+fn nothing_is_left_of_a_failure_that_nothing_remembers() {
+    fn fails(users: LoadingCache<Arc<u64>, u64, ()>) {
+        let keys: Vec<Arc<u64>> = (0..3).map(Arc::new).collect();
+        for _ in 0..2 {
+            assert!(users.get(&keys[0]).is_err());
+            assert!(users.get_all([Arc::clone(&keys[1])]).is_err());
+            assert!(users.refresh(Arc::clone(&keys[2])).wait().is_err());
+        }
+        until("all is dropped", || {
+            keys.iter().all(|key| Arc::strong_count(key) == 1)
+        });
+    }
+    fn on_threads(builder: LoadingBuilder<Arc<u64>, u64, ()>) {
+        fails(
+            builder
+                .spawner(|task| drop(thread::spawn(|| block_on(task))))
+                .build(),
+        );
+    }
+    fails(
+        Cache::builder()
+            .loading(loader_fn(|_: &Arc<u64>| Err::<u64, _>(())))
+            .build(),
+    );
+    on_threads(Cache::builder().loading::<_, false>(Fails));
+    on_threads(Cache::builder().loading::<_, false>(Arc::new(Box::new(Fails))));
+    on_threads(Cache::builder().loading::<_, true>(Arc::new(Fails)));
+    on_threads(
+        Cache::builder().loading(async_loader_fn(|_: &Arc<u64>| async { Err::<u64, _>(()) })),
+    );
+}
+
+/// A loader that waits for the third failure in a row, and asks another one before.
+struct Third<L>(L);
+
+impl<L: Loader<u64, u64, Error = ()>> Loader<u64, u64> for Third<L> {
+    type Error = ();
+
+    fn load(&self, key: &u64) -> Result<Loaded<u64>, ()> {
+        self.0.load(key)
+    }
+
+    fn retry_after(&self, error: &(), failures: u32) -> Option<Duration> {
+        match failures {
+            3 => Some(SECOND),
+            _ => self.0.retry_after(error, failures),
+        }
+    }
+}
+
+#[test]
+fn failures_that_are_not_remembered_count_if_the_loader_wants_to_know() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let load = loader_fn(move |_: &u64| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err::<u64, _>(())
+    });
+    let users = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(Third(load))
+        .build();
+    (0..10).for_each(|_| assert!(users.get(&KEY).is_err()));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
