@@ -151,7 +151,12 @@ impl<K, V> Engine<K, V> {
             load.wake_waiters();
         }
         let next = next?;
-        self.waking.request_by(next, now);
-        time::time_left(now, next)
+        let mut left = time::time_left(now, next)?;
+        if self.waking.scheduler.is_shared() {
+            // A ticker may stand still just before that moment.
+            left = left.max(PATIENCE[0]);
+        }
+        self.waking.request_by(time::deadline_after(now, left), now);
+        Some(left)
     }
 }

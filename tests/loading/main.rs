@@ -19,6 +19,7 @@ mod loads {
     mod random_calls;
     mod revocation;
     mod same_key;
+    mod standing_clock;
     mod tasks;
     mod turns;
 }
