@@ -74,8 +74,6 @@ pub(crate) struct Guard<K, V, C: ToCache<K, V>> {
     was_absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
     pub(super) on_drop: Option<OnDrop<K, V>>,
-    /// What its thread does when the load has ended, before any call hears of that.
-    pub(crate) on_end: Option<fn()>,
 }
 
 /// Says what waiters get of a guard that was dropped, with its cache if that is not gone.
@@ -143,7 +141,6 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             is_armed: true,
             was_absent,
             on_drop: None,
-            on_end: None,
         }
     }
 
@@ -175,7 +172,6 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
             is_armed: true,
             was_absent: self.was_absent,
             on_drop: self.on_drop,
-            on_end: self.on_end,
         }
     }
 
@@ -196,18 +192,6 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         self.load.set_began(engine.clock.now());
         engine.watch_load(&self.load);
         true
-    }
-
-    /// No run begins: the next waiter leads.
-    pub(crate) fn give_back(self)
-    where
-        K: Eq + 'static,
-        V: 'static,
-    {
-        if let Some(engine) = self.engine() {
-            engine.give_reload_back(&self.load);
-        }
-        self.keep();
     }
 
     /// The guard, unless this refuses the key: then the load has failed with the error.
@@ -263,16 +247,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         if let Some(engine) = engine {
             self.note_end(engine, failed);
         }
-        let ended = publish(engine, &self.load, outcome);
-        self.call_on_end();
-        ended.release();
-    }
-
-    #[inline]
-    fn call_on_end(&self) {
-        if let Some(on_end) = self.on_end {
-            on_end();
-        }
+        publish(engine, &self.load, outcome).release();
     }
 
     /// Counts the run, which has ended, if runs are counted.
@@ -404,7 +379,6 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         if !written.awaited {
             self.is_armed = false;
             self.note_end(engine, false);
-            self.call_on_end();
             return Ok(());
         }
         let told = catch_unwind(AssertUnwindSafe(|| {

@@ -124,20 +124,6 @@ impl<K, V> Engine<K, V> {
 }
 
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
-    /// No run of a reload begins: its entry is stale again.
-    pub(super) fn give_reload_back(&self, load: &Load<K, V>) {
-        let Some(until) = load.reload_until() else {
-            return;
-        };
-        self.count(Count::DiscardedLoads);
-        let pin = self.pin();
-        if let Some(hit) = self.find_live(load.hash, load.key(), &pin) {
-            if let Some(refresh) = hit.node.refresh() {
-                refresh.give_back(until, load.began());
-            }
-        }
-    }
-
     /// A reload has failed: the policy says when it is tried again, unless the loader does.
     pub(crate) fn back_off(
         &self,

@@ -184,8 +184,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     ///
     /// # Errors
     ///
-    /// [`try_build`](Self::try_build) refuses 0, and any number for an async loader, which has no
-    /// such threads.
+    /// [`try_build`](Self::try_build) refuses 0.
     ///
     /// # Loaders that hang
     ///

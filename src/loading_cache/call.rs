@@ -7,7 +7,6 @@
 use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
-use super::threads::ReloadRoom;
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
@@ -240,55 +239,39 @@ where
         });
     }
 
+    /// A read has found the key's entry stale: a reload begins, or the key waits for a thread. If
+    /// neither may be, a later read asks again.
     #[cold]
     #[inline(never)]
     pub(super) fn reload<Q>(&self, key: &Q)
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        let threads = &self.inner.threads;
-        let room = match &self.inner.spawner {
-            Some(_) => ReloadRoom::Thread,
-            None => threads.room(),
-        };
-        if room == ReloadRoom::None {
-            // A later read asks again.
+        let Inner {
+            spawner, threads, ..
+        } = &**self.inner;
+        let hash = self.cache.hash(key);
+        if spawner.is_none() && !threads.may_wait(hash) {
             return;
         }
         let engine = self.cache.engine();
-        let hash = self.cache.hash(key);
         let pin = engine.pin();
-        if let Some(hit) = engine.find_live(hash, key, &pin) {
-            let key = hit.node.key().clone();
-            drop(pin);
-            if room == ReloadRoom::Queue {
-                threads.reload_later(hash, key);
-            } else {
-                self.reload_if_stale(hash, key);
-            }
-        }
-    }
-
-    /// Begins a reload if the key has a stale entry.
-    fn reload_if_stale(&self, hash: u64, key: K) {
+        let Some(hit) = engine.find_live(hash, key, &pin) else {
+            return;
+        };
+        let key = hit.node.key().clone();
+        drop(pin);
+        let Some(spawner) = spawner else {
+            return threads.reload_soon(hash, key);
+        };
         let request = Request {
             replaces: Replaces::Stale,
             may_wait: false,
             ..Request::of(fallible::<LoadError<E>>())
         };
-        let claim = Claimant::new(self.cache.engine(), hash, key, request).begin();
-        let Some(Claim::Guard(guard, _)) = claim else {
-            return;
-        };
-        let guard = guard.moved(self.cache.downgrade());
-        match &self.inner.spawner {
-            Some(spawner) => self.inner.launch(spawner, guard),
-            None => {
-                if let Err(guard) = self.inner.threads.run_reload(guard) {
-                    // A later read asks again.
-                    guard.give_back();
-                }
-            }
+        let claim = Claimant::new(engine, hash, key, request).begin();
+        if let Some(Claim::Guard(guard, _)) = claim {
+            self.launch(spawner, guard);
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | state | begins when | driven by | ends |
 //! |---|---|---|---|
 //! | fresh | a value is written | – | at the entry's refresh moment |
-//! | stale | the moment has come | the next read | the read takes the right to reload, under the shard's lock; other reads see that the key has a load. If all reload threads are busy, the key waits for one, and a thread takes the right |
+//! | stale | the moment has come | the next read | the read lets the key wait for a reload thread, which takes the right to reload under the shard's lock; for an `AsyncLoader`, the read takes it |
 //! | running | the right is taken | a reload thread; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
 //! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
 //! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
@@ -26,9 +26,8 @@
 //! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing. The
 //! failures of the loads of absent keys are remembered beside the cache ([`backend`]).
 //!
-//! A loader that hangs counts towards `reload_threads` all the same. What waits for a thread is a
-//! key, and no load: a miss runs its own load meanwhile. A thread whose loader waits for a load
-//! counts no longer. So the loads that wait for each other do not wait for the threads.
+//! What waits for a thread is a key, and no load: a miss runs its own load meanwhile
+//! ([`threads`]).
 
 mod backend;
 mod builder;

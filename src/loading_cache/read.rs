@@ -3,11 +3,11 @@
 use super::call::{Answer, WrongNumber, answer, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::{OwnedClaim, OwnedClaimant, ReloadRoom};
+use super::threads::OwnedClaimant;
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
-use crate::engine::Engine;
+use crate::engine::{Engine, WeakHandle};
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, ToKey, fallible,
 };
@@ -251,7 +251,8 @@ where
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
     /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload. [One table](crate#when-is-a-removal-told-and-a-value-dropped)
+    /// or in a task, as for a reload. A reload on a thread begins when that takes the key: a write
+    /// that came before does not revoke it. [One table](crate#when-is-a-removal-told-and-a-value-dropped)
     /// says when the listener hears of the old value.
     ///
     /// # Panics
@@ -323,20 +324,18 @@ where
     }
 
     fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
-        let in_tasks = self.inner.spawner.is_some();
         let request = Request {
             replaces: Replaces::Any,
-            may_lead: in_tasks || self.inner.threads.room() == ReloadRoom::Thread,
+            // Else a reload thread leads, when the turn of the key comes.
+            may_lead: self.inner.spawner.is_some(),
             own: Some(settled::<E>()),
             ..Request::of(settled::<E>())
         };
         // It keeps no cache alive.
         let mut call = Claimant::new(self.cache.downgrade(), hash, key, request);
-        let claim = call.begin();
-        // If it has to ask again, it waits for its turn on a reload thread.
-        call.request.may_lead = in_tasks;
-        let turn = match claim {
-            Some(claim) => self.inner.lead_refresh(hash, call, claim),
+        let turn = match call.begin() {
+            Some(claim) => self.inner.begin_refresh(hash, call, claim),
+            // It waits for the load of another call.
             None => come(call),
         };
         let inner = Arc::downgrade(&self.inner);
@@ -459,29 +458,20 @@ where
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
-    /// The call of a refresh does not wait for the load of another call: its own load begins, in a
-    /// task or on a reload thread that is free; or it waits for its turn on a reload thread.
-    fn lead_refresh(
+    /// The call of a refresh has found no load to join: its own load begins, in a task; or the key
+    /// waits for its turn on a reload thread.
+    fn begin_refresh(
         &self,
         hash: u64,
         call: OwnedClaimant<K, V>,
-        claim: OwnedClaim<K, V>,
+        claim: Claim<K, V, WeakHandle<K, V>>,
     ) -> SharedTurn<OwnedClaimant<K, V>> {
-        match (&self.spawner, claim) {
-            (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
-            (None, Claim::Guard(guard, _)) => {
-                if let Err(guard) = self.threads.run_reload(guard) {
-                    let key = guard.load().key().clone();
-                    guard.give_back();
-                    return self.threads.refresh(hash, key);
-                }
-            }
-            (None, _) => {
-                let key = call.into_key();
-                return self.threads.refresh(hash, key);
-            }
-            // The cache is gone, as its next poll finds.
-            (Some(_), _) => {}
+        let Some(spawner) = &self.spawner else {
+            return self.threads.refresh(hash, call.into_key());
+        };
+        // Else the cache is gone, as its next poll finds.
+        if let Claim::Guard(guard, _) = claim {
+            self.launch(spawner, guard);
         }
         come(call)
     }
@@ -500,7 +490,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
         match call.claim().await {
             // It keeps the loader no longer than it needs it.
             claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
-                Some(inner) => turn = inner.lead_refresh(hash, call, claim),
+                Some(inner) => turn = inner.begin_refresh(hash, call, claim),
                 None => return Err(LoadError::Abandoned),
             },
             claim => return answer(claim),

@@ -3,29 +3,22 @@
 //!
 //! # What waits for a thread
 //!
-//! A key, as a [`ReloadJob`]: no load of it has begun, and it holds nothing up. The thread whose
-//! turn it is claims the key, as any call does, and runs the loader if it leads. A key stands in
-//! the queue once. Refreshes of it that come meanwhile share the job.
+//! A key, as a [`ReloadJob`]: no load of it has begun, and it holds nothing up. A read of a stale
+//! entry lets its key wait, and so does a refresh that finds no load to join. The thread whose turn
+//! it is claims the key, as any call does, and runs the loader if it leads. If the key has a load
+//! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
 //!
-//! | asked by | if a thread is free | if none is | if the key has a load at its turn |
-//! |---|---|---|---|
-//! | a read of a stale entry | the read claims the key, and hands the load to that thread | the key waits; if many wait already, the entry stays stale, for a later read | nothing: that load will do |
-//! | a `refresh` | as for a read | the key waits | the refresh waits for the outcome of that load |
-//!
-//! A free thread takes a load before any job. So no load waits for a thread that runs a loader.
+//! A key stands in the queue once. Refreshes of it that come meanwhile share the job. The reads of
+//! a stale entry whose key waits find that by one look ([`ReloadThreads::may_wait`]). If many keys
+//! wait already, an entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
 //! A loader may wait for another load: for one that itself waits for a refresh in this queue, say.
 //! So a thread that waits gives its place (`sync::place`) up, and another thread may start.
 //! When it waits no longer it takes a place again: if there is none, a thread that has nothing to
-//! do ends. A loader that hangs in other code keeps its place.
-//!
-//! A thread counts as free when its load has ended, just before any call hears of that: a caller
-//! that hears of the new value, and then reads another stale entry, begins a reload. Until then the
-//! thread is busy: the loader may hang, and so may the policies, the weigher, and a clone of the
-//! value. What follows may take long, too. If the thread waits there, it gives its place up; if a
-//! waker, a listener or a destructor hangs, what counts on the thread waits for that.
+//! do ends. A loader that hangs in other code keeps its place; so do the policies, the listener and
+//! the destructors that the end of a load calls.
 //!
 //! These are no threads of the crew (`scheduler/crew.rs`), which serves all caches: they bear the
 //! name of their cache, it limits their number, and a loader that hangs on one of them must hold up
@@ -42,12 +35,13 @@ use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
 use crate::sync::block::poll_once;
-use crate::sync::place::{self, Overseer, Stage, work_at};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::sync::place::{Overseer, Stage, work_at};
+use std::array;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -58,23 +52,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How many keys of stale entries wait at most. Refreshes are not bounded.
 const MOST_STALE: usize = 256;
 
-/// What a read of a stale entry may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum ReloadRoom {
-    /// Claim the key: a thread is free.
-    Thread,
-    /// Let the key wait for a thread.
-    Queue,
-    /// Nothing.
-    None,
-}
-
 /// A call that has yet to get its claim, and keeps no cache alive.
 pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
-
-/// The answer to such a claim.
-pub(super) type OwnedClaim<K, V> = Claim<K, V, WeakHandle<K, V>>;
 
 pub(super) struct ReloadThreads<K, V, E> {
     cache: WeakHandle<K, V>,
@@ -82,16 +61,22 @@ pub(super) struct ReloadThreads<K, V, E> {
     state: Mutex<ReloadState<K, V, E>>,
     /// There is work, or the threads are to end.
     changed: Condvar,
-    /// A [`ReloadRoom`]. Written under the lock. Relaxed: for a read it is a hint, and no other
-    /// memory is read because of it.
-    room: AtomicU8,
+    /// Whether one more key of a stale entry may wait. Written under the lock. Relaxed, as the
+    /// marks: for a read it is a hint, and no other memory is read because of it.
+    has_room: AtomicBool,
+    /// The [marks](mark) of keys that wait, each at the place that it names itself, where another
+    /// one may overwrite it; else 0. Written under the lock.
+    marks: [AtomicU64; MOST_STALE],
+}
+
+/// What stands for the hash of a key that waits. Never 0.
+fn mark(hash: u64) -> u64 {
+    hash | 1
 }
 
 struct ReloadState<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
     backend: Option<Arc<Backend<K, V, E>>>,
-    /// Loads that calls have begun. There are no more of them than free threads.
-    loads: VecDeque<OwnedGuard<K, V>>,
     /// The jobs that wait, by the numbers of their turns.
     jobs: BTreeMap<u64, ReloadJob<K, V>>,
     /// The hashes of their keys, each with the number of the turn.
@@ -104,8 +89,7 @@ struct ReloadState<K, V, E> {
     at_work: BTreeSet<u64>,
     /// How many threads have a place.
     taken: usize,
-    /// How many of these take what waits, at once or soon: they have no work, or have ended their
-    /// load.
+    /// How many of these have no work, and take what waits.
     free: usize,
     /// How many places there are; none when the last handle of the loading cache is gone.
     most: usize,
@@ -113,20 +97,12 @@ struct ReloadState<K, V, E> {
 
 type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 
-/// What a thread does next.
-enum ReloadWork<K, V> {
-    Load(OwnedGuard<K, V>),
-    Job(ReloadJob<K, V>),
-}
-
 /// A key that is to be reloaded.
 struct ReloadJob<K, V> {
     hash: u64,
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
-    /// A stale entry, if only reads have asked.
-    replaces: Replaces,
-    /// The refreshes that wait for it.
+    /// The refreshes that wait for it; none if only reads of a stale entry have asked.
     refreshes: Vec<Caller<OwnedClaimant<K, V>>>,
 }
 
@@ -136,43 +112,9 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.next
     }
 
-    /// How many pieces of work wait.
-    fn waiting(&self) -> usize {
-        self.loads.len() + self.jobs.len()
-    }
-
-    fn room(&self) -> ReloadRoom {
-        if self.waiting() < self.free + self.most.saturating_sub(self.taken) {
-            ReloadRoom::Thread
-        } else if self.most > 0 && self.jobs.len() < MOST_STALE {
-            ReloadRoom::Queue
-        } else {
-            ReloadRoom::None
-        }
-    }
-
-    fn add(&mut self, job: ReloadJob<K, V>) {
-        let turn = self.draw();
-        self.by_hash.insert((job.hash, turn));
-        self.jobs.insert(turn, job);
-    }
-
-    fn take_first(&mut self) -> Option<ReloadWork<K, V>> {
-        if let Some(guard) = self.loads.pop_front() {
-            return Some(ReloadWork::Load(guard));
-        }
-        let (turn, job) = self.jobs.pop_first()?;
-        self.by_hash.remove(&(job.hash, turn));
-        Some(ReloadWork::Job(job))
-    }
-
-    /// All that waits.
-    fn take_all(&mut self) -> Vec<ReloadWork<K, V>> {
-        let mut all = Vec::new();
-        while let Some(work) = self.take_first() {
-            all.push(work);
-        }
-        all
+    /// Whether one more key of a stale entry may wait.
+    fn has_room(&self) -> bool {
+        self.most > 0 && self.jobs.len() < MOST_STALE
     }
 }
 
@@ -182,21 +124,45 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a change of the state.
-    fn unlock(&self, state: Locked<'_, K, V, E>) {
-        self.note_room(&state);
-        drop(state);
+    /// Whether a read of a stale entry may let its key wait: most likely, the key does not wait yet,
+    /// and there is room.
+    pub(super) fn may_wait(&self, hash: u64) -> bool {
+        let mark = mark(hash);
+        self.has_room.load(Ordering::Relaxed)
+            && self.mark_place(mark).load(Ordering::Relaxed) != mark
     }
 
-    fn note_room(&self, state: &ReloadState<K, V, E>) {
-        self.room.store(state.room() as u8, Ordering::Relaxed);
+    fn mark_place(&self, mark: u64) -> &AtomicU64 {
+        &self.marks[(mark >> 1) as usize % MOST_STALE]
     }
 
-    /// What a read of a stale entry may do.
-    pub(super) fn room(&self) -> ReloadRoom {
-        let room = self.room.load(Ordering::Relaxed);
-        let all = [ReloadRoom::Thread, ReloadRoom::Queue, ReloadRoom::None];
-        all[usize::from(room)]
+    fn add(&self, state: &mut ReloadState<K, V, E>, job: ReloadJob<K, V>) {
+        let turn = state.draw();
+        let mark = mark(job.hash);
+        self.mark_place(mark).store(mark, Ordering::Relaxed);
+        state.by_hash.insert((job.hash, turn));
+        state.jobs.insert(turn, job);
+        self.has_room.store(state.has_room(), Ordering::Relaxed);
+    }
+
+    fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<ReloadJob<K, V>> {
+        let (turn, job) = state.jobs.pop_first()?;
+        state.by_hash.remove(&(job.hash, turn));
+        let mark = mark(job.hash);
+        if self.mark_place(mark).load(Ordering::Relaxed) == mark {
+            self.mark_place(mark).store(0, Ordering::Relaxed);
+        }
+        self.has_room.store(state.has_room(), Ordering::Relaxed);
+        Some(job)
+    }
+
+    /// All that waits.
+    fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<ReloadJob<K, V>> {
+        let mut all = Vec::new();
+        while let Some(job) = self.take_first(state) {
+            all.push(job);
+        }
+        all
     }
 
     /// No reload begins any more. The threads end; those without a job have ended when this
@@ -205,22 +171,23 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         let mut state = self.lock();
         state.most = 0;
         let backend = state.backend.take();
-        let waiting = state.take_all();
+        let waiting = self.take_all(&mut state);
+        self.has_room.store(false, Ordering::Relaxed);
         let mut ending = Vec::new();
         for (number, thread) in mem::take(&mut state.threads) {
             if !state.at_work.contains(&number) {
                 ending.push(thread);
             }
         }
-        self.unlock(state);
+        drop(state);
         self.changed.notify_all();
         for thread in ending {
             // A thread that has no work runs no user code.
             _ = thread.join();
         }
         // Keys, the wakers of refreshes, and perhaps the loader: user code.
-        for work in waiting {
-            contain(|| drop(work));
+        for job in waiting {
+            contain(|| drop(job));
         }
         contain(|| drop(backend));
     }
@@ -238,7 +205,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             name: format!("wheelhouse-{}-reload", name.unwrap_or("cache")),
             state: Mutex::new(ReloadState {
                 backend: Some(backend),
-                loads: VecDeque::new(),
                 jobs: BTreeMap::new(),
                 by_hash: BTreeSet::new(),
                 next: 0,
@@ -249,31 +215,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 most,
             }),
             changed: Condvar::new(),
-            room: AtomicU8::new(ReloadRoom::Thread as u8),
+            has_room: AtomicBool::new(true),
+            marks: array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
-    /// Makes a thread run a load that a call has begun. If none is free any more, the call has its
-    /// guard back.
-    pub(super) fn run_reload(
-        self: &Arc<Self>,
-        guard: OwnedGuard<K, V>,
-    ) -> Result<(), OwnedGuard<K, V>> {
+    /// A read has found the key's entry stale, and that the key [may wait](Self::may_wait).
+    pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K) {
         let mut state = self.lock();
-        if state.room() != ReloadRoom::Thread {
-            return Err(guard);
-        }
-        let guard = guard.in_background(dropped::<K, V, E>);
-        state.loads.push_back(guard);
-        self.serve(state);
-        Ok(())
-    }
-
-    /// A read has found the key's entry stale, and all threads busy.
-    pub(super) fn reload_later(self: &Arc<Self>, hash: u64, key: K) {
-        let (mut state, waiting) = self.find(hash, &key);
-        if waiting.is_none() && state.room() != ReloadRoom::None {
-            state.add(ReloadJob::new(hash, key, Replaces::Stale));
+        let mut same_hash = state.by_hash.range((hash, 0)..=(hash, u64::MAX));
+        // Mostly it is this key that waits already. Else a later read asks again.
+        if same_hash.next().is_none() && state.has_room() {
+            self.add(&mut state, ReloadJob::new(hash, key));
             self.serve(state);
         }
     }
@@ -288,7 +241,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             None => None,
         };
         if let Some(job) = job {
-            job.replaces = Replaces::Any;
             if job.refreshes.len() == job.refreshes.capacity() {
                 // It has doubled since the last time. Those that were dropped need no turn.
                 let refreshes = mem::take(&mut job.refreshes);
@@ -297,9 +249,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             job.refreshes.push(caller);
             drop(state);
         } else if state.most > 0 {
-            let mut job = ReloadJob::new(hash, key, Replaces::Any);
+            let mut job = ReloadJob::new(hash, key);
             job.refreshes.push(caller);
-            state.add(job);
+            self.add(&mut state, job);
             self.serve(state);
         } else {
             drop(state);
@@ -340,19 +292,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 
     /// Sees to it that a thread takes what waits.
     fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E>) {
-        let mut failed = Vec::new();
-        if state.free < state.waiting() && state.taken < state.most {
-            if self.start(&mut state).is_err() && state.taken == 0 {
-                // Without a thread they would wait for ever. So the loads fail; a later read tries
-                // again.
-                failed = state.take_all();
-            }
-        } else {
+        if state.free >= state.jobs.len() || state.taken >= state.most {
             self.changed.notify_one();
+            return;
         }
-        self.unlock(state);
-        for work in failed {
-            contain(|| drop(self.begin(work)));
+        if self.start(&mut state).is_err() && state.taken == 0 {
+            // Without a thread they would wait for ever. So the loads fail; a later read tries
+            // again.
+            let failed = self.take_all(&mut state);
+            drop(state);
+            for job in failed {
+                contain(|| drop(self.claim(job)));
+            }
         }
     }
 
@@ -371,68 +322,55 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     fn work(self: Arc<Self>, number: u64) {
         let mut state = self.lock();
         loop {
-            self.note_room(&state);
             // More places are taken than there are if threads that have waited work on.
             let may_stay = |state: &mut ReloadState<_, _, _>| {
-                state.most > 0 && state.taken <= state.most && state.waiting() == 0
+                state.most > 0 && state.taken <= state.most && state.jobs.is_empty()
             };
             let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.free -= 1;
-            let Some(work) = state.take_first() else {
+            let Some(job) = self.take_first(&mut state) else {
                 state.taken -= 1;
                 break;
             };
             let backend = state.backend.clone();
             state.at_work.insert(number);
-            self.unlock(state);
+            drop(state);
             let threads = Arc::clone(&self);
-            let overseer: Overseer = Arc::new(move |from, to| threads.note_stage(from, to));
+            let overseer: Overseer = Arc::new(move |stage| threads.note_stage(stage));
             // Also the destructors of what the run has made.
-            let stage = work_at(overseer, || _ = contain(|| self.run(work, backend)));
+            let stage = work_at(overseer, || _ = contain(|| self.run(job, backend)));
             state = self.lock();
             state.at_work.remove(&number);
+            state.free += 1;
             if stage == Stage::Waits {
                 state.taken += 1;
-            }
-            if stage != Stage::Ends {
-                state.free += 1;
             }
         }
         // Not joined, unless the last drop has taken it.
         state.threads.remove(&number);
-        self.unlock(state);
     }
 
-    /// A thread at work has come from one stage to another.
-    fn note_stage(self: &Arc<Self>, from: Stage, to: Stage) {
+    /// A thread at work has come to another stage.
+    fn note_stage(self: &Arc<Self>, stage: Stage) {
         let mut state = self.lock();
-        match to {
+        match stage {
             Stage::Works => {
                 // One place more than there are, if need be.
                 state.taken += 1;
                 self.changed.notify_one();
-                self.unlock(state);
-            }
-            Stage::Ends => {
-                state.free += 1;
-                self.unlock(state);
             }
             Stage::Waits => {
                 state.taken -= 1;
-                if from == Stage::Ends {
-                    state.free -= 1;
-                }
                 self.serve(state);
             }
         }
     }
 
-    fn run(&self, work: ReloadWork<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
-        let mut guards = self.begin(work);
-        while let Some(mut guard) = guards.pop() {
+    fn run(&self, job: ReloadJob<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
+        let mut guards = self.claim(job);
+        while let Some(guard) = guards.pop() {
             let backend = if guards.is_empty() {
-                guard.on_end = Some(place::free_soon);
                 // It takes this along: a run lets go of it before its outcome is published.
                 backend.take()
             } else {
@@ -445,14 +383,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
     }
 
-    /// The guards of the loads that this thread leads for its work.
-    fn begin(&self, work: ReloadWork<K, V>) -> Vec<OwnedGuard<K, V>> {
-        match work {
-            ReloadWork::Load(guard) => vec![guard],
-            ReloadWork::Job(job) => self.claim(job),
-        }
-    }
-
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
@@ -462,7 +392,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
             let mut call = claimant(Request {
-                replaces: job.replaces,
+                replaces: Replaces::Stale,
                 may_wait: false,
                 ..Request::of(settled::<E>())
             });
@@ -494,12 +424,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 }
 
 impl<K, V> ReloadJob<K, V> {
-    fn new(hash: u64, key: K, replaces: Replaces) -> Self {
+    fn new(hash: u64, key: K) -> Self {
         Self {
             hash,
             key: Arc::new(key),
-            replaces,
             refreshes: Vec::new(),
         }
     }
 }
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests;

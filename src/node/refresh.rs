@@ -89,24 +89,14 @@ impl RefreshMoment {
         self.at.store(until, Ordering::Relaxed);
     }
 
-    /// A reload that began with `until` will not run: the node is stale again from `next` on.
-    /// False, without effect, if another reload has begun since.
-    pub(crate) fn give_back(&self, until: u64, next: u64) -> bool {
-        let ended = (self.at).compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
-        if ended.is_err() {
-            return false;
-        }
-        self.notes.fetch_and(FAILURES, Ordering::Relaxed);
-        true
-    }
-
     /// A reload that began with `until` has failed: the node is stale again from `next` on. Does
     /// nothing if another reload has begun since.
     pub(crate) fn fail(&self, until: u64, next: u64) {
-        if self.give_back(until, next) {
+        let ended = (self.at).compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
             _ = (self.notes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |notes| {
                 let failures = notes & FAILURES;
-                Some(notes - failures + (failures + 1).min(FAILURES))
+                Some((failures + 1).min(FAILURES))
             });
         }
     }

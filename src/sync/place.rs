@@ -9,19 +9,17 @@ use super::thread_local;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The place of a thread, as the thread knows it.
+/// Whether a thread has its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The thread works there.
     Works,
-    /// Its work is done but for what follows the end: it is free soon.
-    Ends,
     /// The thread has given it up, and waits.
     Waits,
 }
 
-/// Hears that a thread which works for it has come from one stage to another.
-pub(crate) type Overseer = Arc<dyn Fn(Stage, Stage)>;
+/// Hears that a thread which works for it has come to another stage.
+pub(crate) type Overseer = Arc<dyn Fn(Stage)>;
 
 thread_local! {
     static PLACE: RefCell<Option<(Overseer, Stage)>> = const { RefCell::new(None) };
@@ -37,38 +35,30 @@ pub(crate) fn work_at(overseer: Overseer, work: impl FnOnce()) -> Stage {
     }
 }
 
-/// If the calling thread has a place, and is at one of the stages `from`, it is at `to` from now
-/// on.
-fn change(from: &[Stage], to: Stage) {
+/// If the calling thread works at places, it is at this stage from now on.
+fn change(to: Stage) {
     // The destructors of other thread-locals may wait, too.
     let changed = PLACE.try_with(|place| {
         let mut place = place.borrow_mut();
         let (overseer, stage) = place.as_mut()?;
-        let before = *stage;
-        if !from.contains(&before) {
+        if *stage == to {
             return None;
         }
         *stage = to;
-        Some((Arc::clone(overseer), before))
+        Some(Arc::clone(overseer))
     });
-    if let Ok(Some((overseer, before))) = changed {
-        overseer(before, to);
+    if let Ok(Some(overseer)) = changed {
+        overseer(to);
     }
 }
 
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
 /// gives that up.
 pub(crate) fn give_up() {
-    change(&[Stage::Works, Stage::Ends], Stage::Waits);
+    change(Stage::Waits);
 }
 
 /// The calling thread waits no longer. If it has given up its place, it takes one again.
 pub(crate) fn take_again() {
-    change(&[Stage::Waits], Stage::Works);
-}
-
-/// The work of the calling thread is done but for what follows the end. If it works at a place,
-/// that is free soon.
-pub(crate) fn free_soon() {
-    change(&[Stage::Works], Stage::Ends);
+    change(Stage::Works);
 }

@@ -12,9 +12,6 @@ fn a_reload_that_fails_leaves_the_lifetime_as_it_is() {
         assert_eq!(moment.at(), 20, "another reload has begun");
         moment.fail(20, 30);
         assert_eq!(moment.failures(), failures);
-        moment.begin(20);
-        assert!(moment.give_back(20, 30));
-        assert_eq!(moment.failures(), failures);
         let kept = (moment.at_without_reload(5), moment.lifetime());
         assert_eq!(kept, (30, Some(minute)));
     }

@@ -440,10 +440,9 @@ fn a_moment_that_only_the_loader_names_is_kept() {
     assert!(matches!(users.get(&1), Ok(0)));
     time.advance(SECOND - Duration::from_nanos(1));
     assert!(matches!(users.get(&1), Ok(0)));
-    assert_eq!(users.cache().stats().reloads(), 0);
+    assert!(!users.cache().peek_ref(&1).unwrap().is_stale());
     time.advance(Duration::from_nanos(1));
     assert!(matches!(users.get(&1), Ok(0)));
-    assert_eq!(users.cache().stats().reloads(), 1);
     let began = Instant::now();
     while users.cache().get(&1) != Some(1) {
         assert!(began.elapsed() < 60 * SECOND, "it is reloaded");
@@ -493,6 +492,8 @@ fn computes_and_reloads_take_turns() {
     time.advance(6 * SECOND);
     cache.entry(1).and_compute_with(|_| {
         assert!(matches!(users.get(&1), Ok(111)));
+        // The only thread has come to key 1 before.
+        assert!(users.refresh(2).wait().is_ok());
         Op::Nop
     });
     assert_eq!(cache.stats().reloads(), 1);
