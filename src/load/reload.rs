@@ -140,7 +140,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             if let Some(hit) = self.find_live(load.hash, load.key(), &pin) {
                 if let (Some(refresh), Some(policy)) = (hit.node.refresh(), &self.refresh) {
                     let failures = refresh.failures().saturating_add(1);
-                    let left = self.clock.time_until(hit.node.deadline());
+                    let now = self.clock.now();
+                    let left = time::time_left(now, hit.node.deadline());
                     let key = hit.node.key();
                     let value = hit.node.value();
                     // The right to reload comes back also if the loader or the policy panics.
@@ -149,7 +150,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                         _ => contain(|| policy.refresh_after_failure(key, value, failures, left))
                             .unwrap_or_else(|| usual_pause(failures)),
                     };
-                    let next = time::deadline_in(self.clock.now(), next);
+                    let next = time::deadline_in(now, next);
                     refresh.fail(until, next);
                 }
             }

@@ -5,7 +5,7 @@ use crate::support::{OwnCache, Place, hide_scripted_panics, until};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -167,6 +167,44 @@ fn the_policy_is_told_of_each_failure() {
         *told.lock().unwrap(),
         [(1, 10, 1, left(990)), (1, 10, 2, left(985))]
     );
+}
+
+#[test]
+fn the_pause_counts_from_the_call_of_the_policy() {
+    /// Takes three seconds for its answer.
+    struct Slow(Arc<OnceLock<ManualTicker>>);
+    impl Refresh<u64, u64> for Slow {
+        fn refresh_after_create(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: Instant,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            Some(100 * SECOND)
+        }
+
+        fn refresh_after_failure(
+            &self,
+            _: &u64,
+            _: &u64,
+            _: u32,
+            _: Option<Duration>,
+        ) -> Option<Duration> {
+            self.0.get().unwrap().advance(3 * SECOND);
+            Some(10 * SECOND)
+        }
+    }
+    let ticker = Arc::<OnceLock<_>>::default();
+    let (users, backend, time) = rig_with(Slow(Arc::clone(&ticker)));
+    ticker.set(time.clone()).unwrap();
+    backend.fails.store(true, Ordering::SeqCst);
+    time.advance(100 * SECOND);
+    assert!(users.refresh(1).wait().is_err());
+    time.advance(7 * SECOND - NANO);
+    assert!(!is_stale(&users));
+    time.advance(NANO);
+    assert!(is_stale(&users));
 }
 
 #[test]
