@@ -4,7 +4,7 @@
 //! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
-use super::claim::{Claim, Claimant, Request};
+use super::claim::{Claim, Claimant, Request, Runs};
 use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option};
 use super::{CacheKey, CacheValue};
@@ -109,7 +109,12 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         // would then wait for this call's own keys, and their closure might even wait for that
         // load. So it looks again.
         let request = Request {
-            own: launch.as_ref().map(|_| Want::Settled(TypeId::of::<E>())),
+            runs: match &launch {
+                Some(_) => Runs::Elsewhere {
+                    accepts: Want::Settled(TypeId::of::<E>()),
+                },
+                None => Runs::Here,
+            },
             ..Request::of(Want::OptionalForNow)
         };
         let missing = mem::take(&mut keys.missing);

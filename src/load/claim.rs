@@ -35,11 +35,12 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
     Guard(Guard<K, V, C>, Option<Box<Keyless<V>>>),
     /// Another call's load has failed, in a way that this call shares.
     Failed(Outcome<V>),
-    /// The call would have to wait, or to lead, and may not; or the cache is gone. Not for a call
-    /// that may do both and borrows its cache.
+    /// The call would have to wait, or to lead, and may not.
     Busy,
-    /// The call has waited for late loads long enough; see [`Request::own`].
+    /// The call has waited for late loads long enough; see [`Runs::Elsewhere`].
     TimedOut,
+    /// The cache is gone. Not for a call that borrows it.
+    Gone,
 }
 
 /// Which live entry of the key a call may replace: its code does not run if there is another.
@@ -53,6 +54,17 @@ pub(crate) enum Replaces {
     Any,
 }
 
+/// Where the code of a call's load runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Runs {
+    /// The call runs it itself.
+    Here,
+    /// A task or a reload thread runs it. The call waits for its own load as for that of another
+    /// call, from before the code runs, and accepts these outcomes. It does not wait for ever: it
+    /// times out if its own load is late, or the second load of other calls.
+    Elsewhere { accepts: Want },
+}
+
 /// What a call wants of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -62,11 +74,7 @@ pub(crate) struct Request {
     pub(crate) may_wait: bool,
     /// Whether the call leads a load if the key has none.
     pub(crate) may_lead: bool,
-    /// `None` if the call runs the code of its load itself. If a task or a reload thread runs it,
-    /// the outcomes that the call accepts: it waits for its own load as for that of another call,
-    /// from before the code runs. Such a call does not wait for ever: it times out if its own load
-    /// is late, or the second load of other calls.
-    pub(crate) own: Option<Want>,
+    pub(crate) runs: Runs,
 }
 
 impl Request {
@@ -82,7 +90,7 @@ impl Request {
             },
             may_wait: true,
             may_lead: true,
-            own: None,
+            runs: Runs::Here,
         }
     }
 
@@ -195,11 +203,11 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// The call waits for its own load from now on, as another call would that wants this. The load
-    /// has yet to run.
-    fn wait_for_own(&mut self, guard: &Guard<K, V, C>, want: Want) {
+    /// The call waits for its own load from now on, as another call would that accepts these
+    /// outcomes. The load has yet to run.
+    fn wait_for_own(&mut self, guard: &Guard<K, V, C>, accepts: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
-        guard.load().join(ticket, want);
+        guard.load().join(ticket, accepts);
         self.wait_for(Arc::clone(guard.load()), ticket);
         self.waits_for_own = true;
         if let Some(engine) = guard.engine() {
@@ -242,7 +250,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 // It waits until it has its claim: if it does not need that, or panics, it leaves.
                 Verdict::Offered => self.take_key_again(),
                 Verdict::Retry | Verdict::Overdue => {
-                    if self.request.own.is_some() {
+                    if let Runs::Elsewhere { .. } = self.request.runs {
                         let revoked = self.revoked();
                         let is_late = match revoked {
                             // It takes the place of an overdue one.
@@ -293,13 +301,13 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     #[inline(never)]
     pub(crate) fn begin(&mut self) -> Option<Claim<K, V, C>> {
         let Some(engine) = self.cache.reach() else {
-            return Some(Claim::Busy);
+            return Some(Claim::Gone);
         };
-        let claim = self.transact(&engine)?;
+        let claim = self.claim_or_join(&engine)?;
         // It may call wakers.
         self.wait_no_longer();
-        if let (Claim::Guard(guard, _), Some(want)) = (&claim, self.request.own) {
-            self.wait_for_own(guard, want);
+        if let (Claim::Guard(guard, _), Runs::Elsewhere { accepts }) = (&claim, self.request.runs) {
+            self.wait_for_own(guard, accepts);
         }
         Some(claim)
     }
@@ -307,7 +315,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim; `None` if the call has joined another call's load. One transaction, but for two
     /// steps on the way: to tell the listener of a due entry, and to spin.
     #[inline(always)]
-    fn transact(&mut self, engine: &Engine<K, V>) -> Option<Claim<K, V, C>> {
+    fn claim_or_join(&mut self, engine: &Engine<K, V>) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
         // Once only: the listener may store another entry that is due.

@@ -162,25 +162,23 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         self.cache.reach()
     }
 
-    /// The right of this guard, with another way to the cache.
+    /// The right of this guard, as a value: it keeps no cache alive, and no thread runs the load
+    /// for now. `on_drop` says what waiters share if it is dropped.
     #[cold]
-    pub(crate) fn moved<G: ToCache<K, V>>(mut self, cache: G) -> Guard<K, V, G> {
+    pub(crate) fn in_background(
+        mut self,
+        cache: WeakHandle<K, V>,
+        on_drop: Option<OnDrop<K, V>>,
+    ) -> OwnedGuard<K, V> {
+        self.load.set_leader(0);
         self.is_armed = false;
         Guard {
             cache,
             load: Arc::clone(&self.load),
             is_armed: true,
             was_absent: self.was_absent,
-            on_drop: self.on_drop,
+            on_drop,
         }
-    }
-
-    /// The guard of a load that is to run in the background: no thread runs it for now. `on_drop`
-    /// says what waiters share if it is dropped.
-    pub(crate) fn in_background(mut self, on_drop: OnDrop<K, V>) -> Self {
-        self.load.set_leader(0);
-        self.on_drop = Some(on_drop);
-        self
     }
 
     /// Starts a run in the background, and its time: that which it has waited for a thread or a

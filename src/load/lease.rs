@@ -416,16 +416,14 @@ where
         let mut claimant = Claimant::new(engine, hash, to_key(key), ask);
         match claimant.claim().await {
             Claim::Value(seen) => Leased::Found(seen.value),
-            Claim::Failed(_) | Claim::TimedOut => unreachable!("it accepts values only"),
-            Claim::Busy => Leased::Busy,
-            Claim::Guard(guard, _) => {
-                // No thread runs it for now.
-                guard.load().set_leader(0);
-                Leased::Lease(Lease {
-                    guard: guard.moved(self.downgrade()),
-                    _hasher: PhantomData,
-                })
+            Claim::Failed(_) | Claim::TimedOut | Claim::Gone => {
+                unreachable!("it accepts values only")
             }
+            Claim::Busy => Leased::Busy,
+            Claim::Guard(guard, _) => Leased::Lease(Lease {
+                guard: guard.in_background(self.downgrade(), None),
+                _hasher: PhantomData,
+            }),
         }
     }
 }

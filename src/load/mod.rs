@@ -13,6 +13,7 @@
 //! | type | the question that it answers | asked by |
 //! |---|---|---|
 //! | `Want` | which outcomes of another call's run does this call accept? | `Load::end`, for each call that waits |
+//! | [`Runs`] | where does that run: here, or in a task or on a reload thread? | [`Claimant::begin`] |
 //! | [`Replaces`] | over which live entry may its own code run? | `Begin::apply` |
 //! | `Decision`, `Tried` | does a change go on, or again? | each transaction |
 //! | `Begun` | what has the transaction done: does the call lead, or wait? | [`Claimant::begin`] |
@@ -52,8 +53,8 @@ pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
-pub(crate) use claim::{Claim, Claimant, Replaces, Request};
-pub(crate) use guard::{CallGuard, Guard, OwnedGuard, ToCache};
+pub(crate) use claim::{Claim, Claimant, Replaces, Request, Runs};
+pub(crate) use guard::{Guard, OwnedGuard, ToCache};
 pub(crate) use run::{error_of, fallible, lead};
 
 use std::hash::Hash;

@@ -13,8 +13,8 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheKey, CacheValue, CallGuard, CallGuards, Claim, Claimant, Guard, OwnedGuard, Replaces,
-    Request, ToCache, error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, OwnedGuard, Replaces, Request, Runs,
+    ToCache, error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
@@ -28,21 +28,21 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The answer to a call: `None` if the loader says that there is no value. The value is in a box,
+/// What a call comes to: `None` if the loader says that there is no value. The value is in a box,
 /// as it may be large, and passes through several futures.
-pub(super) type Answer<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
+pub(super) type CallResult<V, E> = Result<Option<Box<Keyless<V>>>, LoadError<E>>;
 
-/// The answer to a call that does not lead.
-pub(super) fn answer<K, V, E: Send + Sync + 'static, C: ToCache<K, V>>(
+/// What a call comes to that does not lead.
+pub(super) fn result_of<K, V, E: Send + Sync + 'static, C: ToCache<K, V>>(
     claim: Claim<K, V, C>,
-) -> Answer<V, E> {
+) -> CallResult<V, E> {
     match claim {
         Claim::Value(seen) => Ok(Some(seen)),
         Claim::Failed(Outcome::Error(error)) => Err((*error_of::<LoadError<E>>(error)).clone()),
         Claim::Failed(_) => Ok(None),
-        // It waits, so the cache is gone. A call that leads makes its own answer.
-        Claim::Busy | Claim::Guard(..) => Err(LoadError::Abandoned),
         Claim::TimedOut => Err(LoadError::TimedOut),
+        Claim::Gone => Err(LoadError::Abandoned),
+        Claim::Busy | Claim::Guard(..) => unreachable!("it waits, and does not lead"),
     }
 }
 
@@ -62,7 +62,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
         backend: impl Deref<Target = Backend<K, V, E>>,
-    ) -> Answer<V, E> {
+    ) -> CallResult<V, E> {
         let mut old = None;
         if self.load().is_reload() {
             old = self.old();
@@ -84,7 +84,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         reply: Result<Reply<V>, LoadError<E>>,
         old: Option<Box<Keyless<V>>>,
         backend: impl Deref<Target = Backend<K, V, E>>,
-    ) -> Answer<V, E> {
+    ) -> CallResult<V, E> {
         // User code runs from now on: what it calls must not wait for this load.
         self.load().set_leader(thread_number());
         if let Err(error) = &reply {
@@ -174,6 +174,13 @@ pub(super) fn settled<E: 'static>() -> Want {
     Want::Settled(TypeId::of::<LoadError<E>>())
 }
 
+/// Where the code of a load runs that the call leaves to a task or to a reload thread.
+pub(super) fn elsewhere<E: 'static>() -> Runs {
+    Runs::Elsewhere {
+        accepts: settled::<E>(),
+    }
+}
+
 /// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
 /// also if the spawner panics, or drops the task.
 fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
@@ -182,25 +189,15 @@ fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
+    fn in_background<C: ToCache<K, V>>(&self, guard: Guard<K, V, C>) -> OwnedGuard<K, V> {
+        guard.in_background(self.cache.clone(), Some(dropped::<K, V, E>))
+    }
+
     /// Makes a load or a reload of an async loader run in a task.
-    pub(super) fn launch(&self, spawner: &Spawner, guard: OwnedGuard<K, V>) {
-        let guard = guard.in_background(dropped::<K, V, E>);
+    pub(super) fn launch<C: ToCache<K, V>>(&self, spawner: &Spawner, guard: Guard<K, V, C>) {
+        let guard = self.in_background(guard);
         let backend = Arc::clone(&self.backend);
         spawn(spawner, guard.run_in_background(backend));
-    }
-}
-
-impl<K, V, E, S> LoadingCache<K, V, E, S>
-where
-    K: CacheKey,
-    V: CacheValue,
-    E: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Makes a load of this call run in a task.
-    pub(super) fn launch(&self, spawner: &Spawner, guard: CallGuard<'_, K, V>) {
-        self.inner
-            .launch(spawner, guard.moved(self.cache.downgrade()));
     }
 
     /// Makes loads of absent keys run in one task.
@@ -211,14 +208,11 @@ where
         guards: CallGuards<'_, K, V>,
         wrong: &WrongNumber,
     ) {
-        let backend = Arc::clone(&self.inner.backend);
+        let backend = Arc::clone(&self.backend);
         let wrong = Arc::clone(wrong);
         let guards: Vec<_> = guards
             .into_iter()
-            .map(|(place, guard)| {
-                let guard = guard.moved(self.cache.downgrade());
-                (place, guard.in_background(dropped::<K, V, E>))
-            })
+            .map(|(place, guard)| (place, self.in_background(guard)))
             .collect();
         spawn(spawner, async move {
             if !guards.iter().all(|(_, guard)| guard.begin_run()) {
@@ -238,7 +232,15 @@ where
             _ = loaded.await;
         });
     }
+}
 
+impl<K, V, E, S> LoadingCache<K, V, E, S>
+where
+    K: CacheKey,
+    V: CacheValue,
+    E: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
     /// A read has found the key's entry stale: a reload begins, or the key waits for a thread. If
     /// neither may be, a later read asks again.
     #[cold]
@@ -251,7 +253,7 @@ where
             spawner, threads, ..
         } = &**self.inner;
         let hash = self.cache.hash(key);
-        if spawner.is_none() && !threads.may_wait(hash) {
+        if spawner.is_none() && !threads.has_room_for(hash) {
             return;
         }
         let engine = self.cache.engine();
@@ -271,7 +273,7 @@ where
         };
         let claim = Claimant::new(engine, hash, key, request).begin();
         if let Some(Claim::Guard(guard, _)) = claim {
-            self.launch(spawner, guard);
+            self.inner.launch(spawner, guard);
         }
     }
 }

@@ -17,13 +17,13 @@ use std::time::Duration;
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A future of a loader's answer.
-type Answer<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+type LoaderFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// A loader with its type erased. Its own code runs in polls alone, when the load has its leader.
 pub trait AnyLoader<K, V, E>: Send + Sync {
     /// Loads a key; reloads it if there is an old value.
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, E>;
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, E>;
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> LoaderFuture<'a, Reply<V>, E>;
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> LoaderFuture<'a, Vec<Reply<V>>, E>;
     fn retry_after(&self, error: &E, failures: u32) -> Option<Duration>;
     /// Whether `retry_after`, which this thread has just called, may want to know how many failures
     /// there were.
@@ -31,14 +31,14 @@ pub trait AnyLoader<K, V, E>: Send + Sync {
 }
 
 impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
-    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> Answer<'a, Reply<V>, L::Error> {
+    fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> LoaderFuture<'a, Reply<V>, L::Error> {
         match old {
             Some(old) => Box::pin(async { self.reload(key, old).await.map(Reloaded::reply) }),
             None => Box::pin(async { AsyncLoader::load(self, key).await.map(Loaded::reply) }),
         }
     }
 
-    fn load_many<'a>(&'a self, keys: &'a [K]) -> Answer<'a, Vec<Reply<V>>, L::Error> {
+    fn load_many<'a>(&'a self, keys: &'a [K]) -> LoaderFuture<'a, Vec<Reply<V>>, L::Error> {
         Box::pin(async {
             let values = AsyncLoader::load_many(self, keys).await?.into_iter();
             Ok(values.map(|loaded| loaded?.reply()).collect())
@@ -55,7 +55,7 @@ impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error>
 }
 
 /// The answer of a loader; its panic is one, too.
-pub(super) async fn caught<T, E>(answer: Answer<'_, T, E>) -> Result<T, LoadError<E>> {
+pub(super) async fn caught<T, E>(answer: LoaderFuture<'_, T, E>) -> Result<T, LoadError<E>> {
     let answer = contained(answer).await.ok_or(LoadError::Panicked)?;
     answer.map_err(|error| LoadError::Failed(Arc::new(error)))
 }

@@ -1,20 +1,20 @@
 //! The methods that read, for threads and for tasks.
 
-use super::call::{Answer, WrongNumber, answer, settled};
+use super::call::{CallResult, WrongNumber, elsewhere, result_of, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::OwnedClaimant;
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
-use crate::engine::{Engine, WeakHandle};
+use crate::engine::WeakHandle;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, ToKey, fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, Runs, ToKey,
+    fallible,
 };
 use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, poll_once};
-use crate::sync::place;
 use equivalent::Equivalent;
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
@@ -22,9 +22,6 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-
-/// A call that has yet to get its claim.
-type Call<'c, K, V> = Claimant<K, V, &'c Engine<K, V>>;
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
@@ -88,31 +85,12 @@ where
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
-        let mut call = self.call(key)?;
-        loop {
-            let loaded = self.load_or_answer(call.claim_here());
-            // A reload thread whose loader makes this call may have waited meanwhile.
-            place::take_again();
-            if let Some(loaded) = loaded {
-                return Ok(loaded?.value);
-            }
-        }
+        block_on(self.load(key)).map(|seen| seen.value)
     }
 
-    async fn load_as_task<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
-    {
-        let mut call = self.call(key)?;
-        loop {
-            if let Some(loaded) = self.load_or_answer(call.claim().await) {
-                return loaded;
-            }
-        }
-    }
-
-    /// The call that loads an absent key; or the failure of the key that is remembered.
-    fn call<Q>(&self, key: &Q) -> Result<Call<'_, K, V>, LoadError<E>>
+    /// Loads an absent key, or waits for the load of another call. The value is in a box, since
+    /// futures would copy a large one several times on the stack.
+    async fn load<Q>(&self, key: &Q) -> Result<Box<Keyless<V>>, LoadError<E>>
     where
         Q: Equivalent<K> + Hash + ToKey<K> + ?Sized,
     {
@@ -120,41 +98,38 @@ where
         if let Some(error) = self.remembered(key) {
             return Err(error);
         }
-        let mut request = Request::of(fallible::<LoadError<E>>());
-        if self.inner.spawner.is_some() {
-            request.own = Some(settled::<E>());
-        }
+        let request = Request {
+            runs: match &self.inner.spawner {
+                Some(_) => elsewhere::<E>(),
+                None => Runs::Here,
+            },
+            ..Request::of(fallible::<LoadError<E>>())
+        };
         let key = key.to_key();
         let hash = self.cache.hash(&key);
-        Ok(Claimant::new(self.cache.engine(), hash, key, request))
-    }
-
-    /// If the call leads, the loader runs: here, or in a task. `None`: in a task, for which the
-    /// call has to wait. The value is in a box, since futures would copy a large one several times
-    /// on the stack.
-    fn load_or_answer(
-        &self,
-        claim: Claim<K, V, &Engine<K, V>>,
-    ) -> Option<Result<Box<Keyless<V>>, LoadError<E>>> {
-        let answer = match claim {
-            // The load of another call may have failed since this one looked.
-            Claim::Guard(guard, _) => match guard.unless(|key| self.remembered(key)) {
-                Ok(guard) => match &self.inner.spawner {
-                    Some(spawner) => {
-                        self.launch(spawner, guard);
-                        return None;
-                    }
-                    None => poll_once(guard.run_loader(&*self.inner.backend)),
+        let mut call = Claimant::new(self.cache.engine(), hash, key, request);
+        loop {
+            let result = match call.claim().await {
+                // The load of another call may have failed since this one looked.
+                Claim::Guard(guard, _) => match guard.unless(|key| self.remembered(key)) {
+                    Ok(guard) => match &self.inner.spawner {
+                        Some(spawner) => {
+                            self.inner.launch(spawner, guard);
+                            // The next claim waits for the task.
+                            continue;
+                        }
+                        None => poll_once(guard.run_loader(&*self.inner.backend)),
+                    },
+                    Err(error) => Err(error),
                 },
+                claim => result_of(claim),
+            };
+            return match result {
+                Ok(Some(seen)) => Ok(seen),
+                Ok(None) => unreachable!("it accepts values and errors only"),
                 Err(error) => Err(error),
-            },
-            claim => answer(claim),
-        };
-        Some(match answer {
-            Ok(Some(seen)) => Ok(seen),
-            Ok(None) => unreachable!("it accepts values and errors only"),
-            Err(error) => Err(error),
-        })
+            };
+        }
     }
 
     /// The failure that is remembered for an absent key.
@@ -251,9 +226,10 @@ where
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
     /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload. A reload on a thread begins when that takes the key: a write
-    /// that came before does not revoke it. [One table](crate#when-is-a-removal-told-and-a-value-dropped)
-    /// says when the listener hears of the old value.
+    /// or in a task, as for a reload; on a thread, from when that takes the key: a write that came
+    /// before does not revoke it.
+    /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
+    /// of the old value.
     ///
     /// # Panics
     ///
@@ -328,7 +304,7 @@ where
             replaces: Replaces::Any,
             // Else a reload thread leads, when the turn of the key comes.
             may_lead: self.inner.spawner.is_some(),
-            own: Some(settled::<E>()),
+            runs: elsewhere::<E>(),
             ..Request::of(settled::<E>())
         };
         // It keeps no cache alive.
@@ -388,7 +364,7 @@ where
     {
         match self.get_if_present(key) {
             Some(value) => Ok(value),
-            None => Ok(self.load_as_task(key).await?.value),
+            None => Ok(self.load(key).await?.value),
         }
     }
 
@@ -435,7 +411,7 @@ where
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
             move |keys, guards: CallGuards<'_, K, V>| {
-                self.launch_many(spawner, keys, guards, wrong);
+                self.inner.launch_many(spawner, keys, guards, wrong);
             }
         });
         let backend = &*self.inner.backend;
@@ -450,7 +426,7 @@ where
             },
             |claim| match wrong.get() {
                 Some(message) => panic!("{message}"),
-                None => Ok(answer(claim)?.map(|seen| seen.value)),
+                None => Ok(result_of(claim)?.map(|seen| seen.value)),
             },
         );
         all.await
@@ -466,12 +442,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         call: OwnedClaimant<K, V>,
         claim: Claim<K, V, WeakHandle<K, V>>,
     ) -> SharedTurn<OwnedClaimant<K, V>> {
-        let Some(spawner) = &self.spawner else {
-            return self.threads.refresh(hash, call.into_key());
-        };
-        // Else the cache is gone, as its next poll finds.
-        if let Claim::Guard(guard, _) = claim {
-            self.launch(spawner, guard);
+        match (&self.spawner, claim) {
+            (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
+            // It may not lead.
+            (None, Claim::Busy) => return self.threads.refresh(hash, call.into_key()),
+            // The cache is gone, as the next claim finds.
+            _ => {}
         }
         come(call)
     }
@@ -482,7 +458,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
     hash: u64,
     mut turn: SharedTurn<OwnedClaimant<K, V>>,
-) -> Answer<V, E> {
+) -> CallResult<V, E> {
     loop {
         let Some(mut call) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
             return Err(LoadError::Abandoned);
@@ -493,7 +469,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
                 Some(inner) => turn = inner.begin_refresh(hash, call, claim),
                 None => return Err(LoadError::Abandoned),
             },
-            claim => return answer(claim),
+            claim => return result_of(claim),
         }
     }
 }

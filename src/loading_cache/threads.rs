@@ -9,8 +9,8 @@
 //! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
 //!
 //! A key stands in the queue once. Refreshes of it that come meanwhile share the job. The reads of
-//! a stale entry whose key waits find that by one look ([`ReloadThreads::may_wait`]). If many keys
-//! wait already, an entry stays stale, for a later read.
+//! a stale entry whose key waits find that by one look ([`ReloadThreads::has_room_for`]). If many
+//! keys wait already, an entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
@@ -28,7 +28,7 @@
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::backend::Backend;
-use super::call::{dropped, settled};
+use super::call::{dropped, elsewhere, settled};
 use super::kinds::contained;
 use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
@@ -124,9 +124,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a read of a stale entry may let its key wait: most likely, the key does not wait yet,
-    /// and there is room.
-    pub(super) fn may_wait(&self, hash: u64) -> bool {
+    /// Whether a read of a stale entry may let its key wait: most likely the key does not wait yet,
+    /// and there is room for it.
+    pub(super) fn has_room_for(&self, hash: u64) -> bool {
         let mark = mark(hash);
         self.has_room.load(Ordering::Relaxed)
             && self.mark_place(mark).load(Ordering::Relaxed) != mark
@@ -220,7 +220,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
     }
 
-    /// A read has found the key's entry stale, and that the key [may wait](Self::may_wait).
+    /// A read has found the key's entry stale, and that there is [room](Self::has_room_for) for it.
     pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K) {
         let mut state = self.lock();
         let mut same_hash = state.by_hash.range((hash, 0)..=(hash, u64::MAX));
@@ -389,6 +389,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     fn claim(&self, job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
         let claimant =
             |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
+        let in_background =
+            |led: OwnedGuard<K, V>| led.in_background(self.cache.clone(), Some(dropped::<K, V, E>));
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
             let mut call = claimant(Request {
@@ -397,18 +399,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 ..Request::of(settled::<E>())
             });
             if let Some(Claim::Guard(led, _)) = call.begin() {
-                guards.push(led.in_background(dropped::<K, V, E>));
+                guards.push(in_background(led));
             }
         }
         for refresh in job.refreshes {
             let mut call = claimant(Request {
                 replaces: Replaces::Any,
-                own: Some(settled::<E>()),
+                runs: elsewhere::<E>(),
                 ..Request::of(settled::<E>())
             });
             match call.begin() {
                 Some(Claim::Guard(led, _)) => {
-                    guards.push(led.in_background(dropped::<K, V, E>));
+                    guards.push(in_background(led));
                 }
                 // It waits for another call's load.
                 None => {}
