@@ -1,6 +1,6 @@
 //! From settings to a connected near cache.
 
-use crate::cached::{Cached, EntryDeadline};
+use crate::cached::Cached;
 use crate::codec::{BoxError, Codec, DefaultCodec};
 use crate::config::{LoadLock, OnDisconnect, Settings, Tracking};
 use crate::connect::Connector;
@@ -17,7 +17,7 @@ use redis::Client;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh, expiry};
 
@@ -65,7 +65,7 @@ use wheelhouse::{Cache, CacheBuilder, Expiry, RandomState, Refresh, expiry};
 pub struct NearCacheBuilder<K, V, C = DefaultCodec, S = RandomState> {
     connector: Connector,
     local: CacheBuilder<K, Cached<V>, S>,
-    expiry: Option<Box<dyn Expiry<K, Cached<V>>>>,
+    expiry: Box<dyn Expiry<K, Cached<V>>>,
     refresh: Option<Box<dyn Refresh<K, V>>>,
     codec: C,
     settings: Settings,
@@ -152,7 +152,7 @@ impl<K, V> NearCacheBuilder<K, V, DefaultCodec> {
         Self {
             connector,
             local: Cache::builder(),
-            expiry: None,
+            expiry: Box::new(expiry::never()),
             refresh: None,
             codec: DefaultCodec::default(),
             settings: Settings::default(),
@@ -239,7 +239,8 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     }
 
     /// Sets the policy for the lifetimes of entries in memory. It can only shorten them:
-    /// `local_ttl` and the server's deadline hold, too.
+    /// `local_ttl` and the server's deadline hold, too. It is asked for each value that comes from
+    /// the server, as for a new entry. For a limit since the last read, give `local` an idle limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -259,7 +260,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// # example().unwrap();
     /// ```
     pub fn expire_after(mut self, policy: impl Expiry<K, Cached<V>>) -> Self {
-        self.expiry = Some(Box::new(policy));
+        self.expiry = Box::new(policy);
         self
     }
 
@@ -465,28 +466,6 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
         self
     }
 
-    /// Sets from which time on a request is reported as slow, to the crate `tracing`; 100 ms
-    /// without this.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse_redis::{NearCache, redis};
-    ///
-    /// # fn example() -> redis::RedisResult<()> {
-    /// let server = redis::Client::open("redis://127.0.0.1/")?;
-    /// let builder = NearCache::<u64, String>::builder(server)
-    ///     .trace_slow(Duration::from_millis(20));
-    /// # drop(builder);
-    /// # Ok(())
-    /// # }
-    /// # example().unwrap();
-    /// ```
-    #[cfg(feature = "tracing")]
-    pub fn trace_slow(mut self, from: Duration) -> Self {
-        self.settings.traced.slow = from;
-        self
-    }
-
     /// Sets whether spans and events of requests name their key. Without this they do not.
     ///
     /// ```
@@ -503,7 +482,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// ```
     #[cfg(feature = "tracing")]
     pub fn trace_keys(mut self, keys: bool) -> Self {
-        self.settings.traced.keys = keys;
+        self.settings.trace_keys = keys;
         self
     }
 
@@ -662,32 +641,31 @@ where
     }
 
     /// A near cache that has no connection yet.
-    fn supervisor(mut self) -> Result<Supervisor<K, V, S>, NearError> {
-        self.fill_prefixes();
+    fn supervisor(self) -> Result<Supervisor<K, V, S>, NearError> {
         self.settings.check().map_err(NearError::Config)?;
-        let local = match self.expiry {
-            Some(users) => self.local.expire_after(EntryDeadline { users }),
-            // Only a policy of the user reacts to reads.
-            None => self.local.expire_after(expiry::writes_only(EntryDeadline {
-                users: Box::new(expiry::never()),
-            })),
+        let users = self.expiry;
+        // What is left is read from the system's clock, whatever the cache's ticker is. The cache
+        // counts it from the moment that it read just before it asked, so an entry never outlives
+        // its deadline.
+        let lifetime = move |key: &K, cached: &Cached<V>| {
+            let now = Instant::now();
+            let own = cached
+                .until
+                .map(|until| until.saturating_duration_since(now));
+            let users = users.expire_after_create(key, cached, now);
+            match (own, users) {
+                (Some(own), Some(users)) => Some(own.min(users)),
+                (own, users) => own.or(users),
+            }
         };
-        let local = local.try_build();
+        let local = self
+            .local
+            .expire_after(expiry::writing(lifetime))
+            .try_build();
         let local = local.map_err(|error| NearError::Config(format!("local cache: {error}")))?;
         let codec = Box::new(self.codec);
         let shared = Shared::new(local, codec, self.refresh, self.settings);
         Ok(Supervisor::new(Arc::new(shared), self.connector))
-    }
-
-    /// Broadcast tracking without prefixes covers the near cache's own keys.
-    fn fill_prefixes(&mut self) {
-        let Tracking::Broadcast { prefixes } = &mut self.settings.tracking else {
-            return;
-        };
-        let prefix = std::str::from_utf8(&self.settings.keys.prefix).unwrap_or("");
-        if prefixes.is_empty() && !prefix.is_empty() {
-            prefixes.push(prefix.to_string());
-        }
     }
 }
 

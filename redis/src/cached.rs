@@ -2,10 +2,8 @@
 
 use crate::error::NearError;
 use std::fmt;
-use std::num::NonZeroU64;
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
-use wheelhouse::Expiry;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// An entry of the local cache: a value, or the knowledge that the server has none.
 ///
@@ -26,30 +24,9 @@ use wheelhouse::Expiry;
 pub struct Cached<V> {
     pub(crate) content: Content<V>,
     pub(crate) stamp: u64,
-    pub(crate) until: Option<Moment>,
+    pub(crate) until: Option<Instant>,
     /// The moment from which `get_with` loads the value anew.
-    pub(crate) stale_from: Option<Moment>,
-}
-
-/// A moment, in nanoseconds after the first use. It takes half of the memory of an `Instant`: an
-/// entry has two, and a hit reads fewer lines of memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment(NonZeroU64);
-
-static FIRST_USE: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-impl Moment {
-    /// `None`: it is too far away to be counted.
-    pub(crate) fn of(at: Instant) -> Option<Self> {
-        let nanos = at.saturating_duration_since(*FIRST_USE).as_nanos();
-        let nanos = u64::try_from(nanos).ok()?.max(1);
-        NonZeroU64::new(nanos).map(Self)
-    }
-
-    /// How long it is until then.
-    pub(crate) fn left(self) -> Duration {
-        Duration::from_nanos(self.0.get()).saturating_sub(FIRST_USE.elapsed())
-    }
+    pub(crate) stale_from: Option<Instant>,
 }
 
 /// The result of a load.
@@ -69,7 +46,7 @@ impl<V> Cached<V> {
         Self {
             content,
             stamp,
-            until: until.and_then(Moment::of),
+            until,
             stale_from: None,
         }
     }
@@ -131,87 +108,12 @@ impl<V> fmt::Debug for Cached<V> {
     }
 }
 
-/// The expiry of the local cache: an entry ends at the moment that it carries, or earlier if the
-/// user's policy says so.
-pub(crate) struct EntryDeadline<K, V> {
-    pub(crate) users: Box<dyn Expiry<K, Cached<V>>>,
-}
-
-impl<K, V> EntryDeadline<K, V> {
-    /// The shorter of what the entry's own deadline leaves and what the user's policy allows.
-    ///
-    /// What is left is read from the system's clock, whatever the cache's ticker is. The cache
-    /// counts it from the moment that it read just before it asked, so an entry never outlives
-    /// its deadline.
-    fn shorter(cached: &Cached<V>, users: Option<Duration>) -> Option<Duration> {
-        let own = cached.until.map(Moment::left);
-        match (own, users) {
-            (Some(own), Some(users)) => Some(own.min(users)),
-            (own, users) => own.or(users),
-        }
-    }
-}
-
-impl<K: 'static, V: Send + Sync + 'static> Expiry<K, Cached<V>> for EntryDeadline<K, V> {
-    fn expire_after_create(&self, key: &K, cached: &Cached<V>, at: Instant) -> Option<Duration> {
-        Self::shorter(cached, self.users.expire_after_create(key, cached, at))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        cached: &Cached<V>,
-        at: Instant,
-        left: Option<Duration>,
-    ) -> Option<Duration> {
-        // The deadline of the old value says nothing about the new one.
-        let users = self.users.expire_after_update(key, cached, at, left);
-        Self::shorter(cached, users)
-    }
-
-    fn expire_after_read(
-        &self,
-        key: &K,
-        cached: &Cached<V>,
-        at: Instant,
-        left: Option<Duration>,
-        modified_at: Instant,
-    ) -> Option<Duration> {
-        let users = self
-            .users
-            .expire_after_read(key, cached, at, left, modified_at);
-        if users == left {
-            return left;
-        }
-        Self::shorter(cached, users)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_no_later_than_the_instant() {
-        let second = Duration::from_secs(1);
-        let hour = Duration::from_secs(3600);
-        for at in [
-            None,
-            Instant::now().checked_sub(second),
-            Some(Instant::now()),
-        ] {
-            let past = at.and_then(Moment::of);
-            assert!(past.is_none_or(|past| past.left().is_zero()), "{at:?}");
-        }
-        let left = Moment::of(Instant::now() + hour).unwrap().left();
-        assert!((hour - 60 * second..=hour).contains(&left), "{left:?}");
-        // After 2^64 ns: 584 years.
-        let far = Instant::now().checked_add(Duration::from_secs(1 << 35));
-        assert!(far.and_then(Moment::of).is_none());
-    }
-
-    #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Cached<Arc<[u8]>>>() <= 48);
+        assert!(size_of::<Cached<Arc<[u8]>>>() <= 64);
     }
 }

@@ -14,6 +14,7 @@ use crate::error::NearError;
 use crate::link::{Link, Node};
 use crate::slots::{Range, SLOTS, Slots};
 use redis::{Client, Value};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
@@ -72,7 +73,7 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     let Some(slots) = &link.slots else {
         return Ok(());
     };
-    let turn = slots.next_turn() % link.nodes.len();
+    let turn = slots.turn.fetch_add(1, Ordering::Relaxed) % link.nodes.len();
     let node = &link.nodes[turn];
     match node.main.while_bytes_arrive(quiet, ranges(node)).await? {
         Ok(ranges) if ranges != slots.ranges => Err(NearError::Disconnected {
@@ -87,11 +88,8 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
 async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let mut requests = node.main.requests.clone();
-    let reply = requests.send_packed_command(&cmd).await;
-    let reply = reply
-        .and_then(Value::extract_error)
-        .map_err(NearError::requesting)?;
+    let reply = node.main.send_one(&cmd).await;
+    let reply = reply.map_err(NearError::requesting)?;
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
     let ranges: Option<Vec<Range>> = match reply {
         Value::Array(entries) => entries

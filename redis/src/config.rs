@@ -86,8 +86,9 @@ pub struct LoadLock {
 
 /// What a placeholder begins with. It is no text, so it is no JSON.
 const MARK: &[u8] = b"\0wheelhouse:loading:";
-/// The shortest life of a placeholder.
-const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// The shortest life of a placeholder. It is renewed twice in its life, and each renewal wakes the
+/// calls that wait.
+const SHORTEST_LIFE: Duration = Duration::from_millis(1200);
 
 impl Default for LoadLock {
     /// A life of 1.7 s, the mark `"\0wheelhouse:loading:"`, a longest wait of 30 s.
@@ -104,8 +105,8 @@ impl From<Duration> for LoadLock {
 
 impl LoadLock {
     /// Makes a lock whose placeholder lives for this time if its process ends. The process renews
-    /// it, so the life may be shorter than a load takes. A life below a second counts as one. Let
-    /// all processes have the same life: a call that has waited for its own one takes over.
+    /// it, so the life may be shorter than a load takes. A life below 1.2 s counts as 1.2 s. Let
+    /// all processes have the same life: a call that finds a longer one shortens it to its own.
     ///
     /// ```
     /// use std::time::Duration;
@@ -151,9 +152,7 @@ impl LoadLock {
     }
 
     /// Sets how long a call waits for the load of another process, before it fails with
-    /// [`LoadTimedOut`](crate::NearError::LoadTimedOut). A call that waits for less than the life
-    /// of a placeholder ends none whose process has gone and to which a client has given a longer
-    /// life.
+    /// [`LoadTimedOut`](crate::NearError::LoadTimedOut).
     ///
     /// ```
     /// use std::time::Duration;
@@ -194,8 +193,9 @@ pub(crate) struct Settings {
     pub(crate) load_when_away: Option<Duration>,
     /// By which share of it a life may be shortened.
     pub(crate) jitter: f64,
+    /// Whether what is traced names keys.
     #[cfg(feature = "tracing")]
-    pub(crate) traced: crate::trace::Traced,
+    pub(crate) trace_keys: bool,
 }
 
 impl Default for Settings {
@@ -216,10 +216,7 @@ impl Default for Settings {
             load_when_away: None,
             jitter: 0.0,
             #[cfg(feature = "tracing")]
-            traced: crate::trace::Traced {
-                slow: Duration::from_millis(100),
-                keys: false,
-            },
+            trace_keys: false,
         }
     }
 }
@@ -232,7 +229,6 @@ impl Settings {
             ("connect_timeout", self.connect_timeout),
             ("request_timeout", self.request_timeout),
             ("heartbeat", self.heartbeat),
-            ("load_lock", self.load_lock.life.unwrap_or(Duration::MAX)),
         ];
         for (name, value) in above_zero {
             if value.is_zero() {
@@ -262,16 +258,6 @@ impl Settings {
                  {prefixes:?}: else no key would be kept",
                 String::from_utf8_lossy(key_prefix)
             ));
-        }
-        for (index, one) in prefixes.iter().enumerate() {
-            for other in &prefixes[index + 1..] {
-                if one.starts_with(other.as_str()) || other.starts_with(one.as_str()) {
-                    return Err(format!(
-                        "tracking has the prefixes {one:?} and {other:?}, but no prefix may begin \
-                         with another"
-                    ));
-                }
-            }
         }
         Ok(())
     }
@@ -316,10 +302,6 @@ mod tests {
         assert_eq!(
             fault(|s| s.heartbeat = Duration::ZERO),
             "heartbeat is 0ns, but must be above zero"
-        );
-        assert_eq!(
-            fault(|s| s.tracking = broadcast(&["b:", "a:", "a:b:"])),
-            "tracking has the prefixes \"a:\" and \"a:b:\", but no prefix may begin with another"
         );
     }
 

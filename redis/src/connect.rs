@@ -91,11 +91,12 @@ impl Connect {
         let (settings, ended) = (&self.settings, self.ended.clone());
         let opening = Connection::open(settings, info.clone(), Login::OfProvider, ended, on_push);
         let main = opening.await?;
+        let second = || Second::new(self.settings.clone(), info.clone(), main.clone());
         let node = Node {
             address,
+            reads: second(),
+            writes: second(),
             main,
-            reads: Second::new(self.settings.clone(), info.clone()),
-            writes: Second::new(self.settings.clone(), info),
         };
         let greeting = greet(settings, &node, any_role);
         within_time(settings.connect_timeout, &node.address, greeting).await?;

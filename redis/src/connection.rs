@@ -3,33 +3,30 @@
 use crate::config::Settings;
 use crate::error::NearError;
 use crate::stream::{self, Arrivals};
-use crate::suspects::LARGE;
 use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, ProtocolVersion};
 use redis::{Pipeline, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How many requests may wait in memory for the task that writes them.
 const REQUEST_QUEUE: usize = 512;
-/// How much longer than the quickest reply another one may take before it is late.
-const LATE: Duration = Duration::from_millis(20);
 
 /// One connection. A clone costs a few reference counts.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) requests: MultiplexedConnection,
     pub(crate) ended: Ended,
+    /// By which number the server can be told to end it; `None`: by none, or that is not known.
+    pub(crate) id: Option<i64>,
     /// `None` over TLS.
     arrivals: Option<Arc<Arrivals>>,
-    reads: Arc<Mutex<Reads>>,
     /// The task that reads and writes; it ends with the last handle. `None` over TLS: the client
     /// library has it.
     _driver: Option<Arc<JoinSet<()>>>,
@@ -57,44 +54,6 @@ impl Ended {
 
     pub(crate) fn is_marked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// The reads under way on a connection.
-#[derive(Default)]
-struct Reads {
-    /// The first of them is answered next.
-    sent: VecDeque<Sent>,
-    answered: u64,
-    /// What the quickest reply has taken: about a round trip.
-    quickest: Option<Duration>,
-}
-
-/// When a read was sent, and what the connection had brought then.
-struct Sent {
-    at: Instant,
-    answered: u64,
-    bytes: u64,
-}
-
-impl Reads {
-    fn is_late(&self, took: Duration) -> bool {
-        took > LATE + self.quickest.unwrap_or_default()
-    }
-}
-
-/// A read that is under way until this is dropped.
-pub(crate) struct UnderWay<'a>(&'a Connection);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        let mut reads = self.0.reads();
-        if let Some(sent) = reads.sent.pop_front() {
-            let took = sent.at.elapsed();
-            let quickest = reads.quickest.unwrap_or(took);
-            reads.quickest = Some(quickest.min(took));
-            reads.answered += 1;
-        }
     }
 }
 
@@ -154,8 +113,8 @@ impl Connection {
         let opened = |requests, arrivals, driver| Self {
             requests,
             ended,
+            id: None,
             arrivals,
-            reads: Arc::default(),
             _driver: driver,
         };
         let stream = stream::open(&info).await;
@@ -185,49 +144,14 @@ impl Connection {
 
     /// Sends commands together; their replies, in their order.
     pub(crate) async fn send(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let mut requests = self.requests.clone();
-        requests
-            .send_packed_commands(commands, 0, commands.len())
-            .await
+        let (mut requests, count) = (self.requests.clone(), commands.len());
+        requests.send_packed_commands(commands, 0, count).await
     }
 
-    /// How many bytes have arrived, where they are counted.
-    fn bytes(&self) -> Option<u64> {
-        let arrivals = self.arrivals.as_ref()?;
-        Some(arrivals.bytes())
-    }
-
-    fn reads(&self) -> MutexGuard<'_, Reads> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a read as under way.
-    pub(crate) fn begin_read(&self) -> UnderWay<'_> {
-        let mut reads = self.reads();
-        let sent = Sent {
-            at: Instant::now(),
-            answered: reads.answered,
-            bytes: self.bytes().unwrap_or(0),
-        };
-        reads.sent.push_back(sent);
-        UnderWay(self)
-    }
-
-    /// Whether replies of this length are on their way, behind which another one would wait.
-    pub(crate) fn is_held_up_by(&self, length: usize) -> bool {
-        let reads = self.reads();
-        let Some(next) = reads.sent.front() else {
-            return false;
-        };
-        let arrived = self.bytes().unwrap_or(0).saturating_sub(next.bytes);
-        let replies = reads.answered - next.answered + 1;
-        let is_long = arrived >= LARGE as u64 && arrived / replies >= length as u64;
-        is_long && reads.is_late(next.at.elapsed())
-    }
-
-    /// Whether a reply that has taken this time was late.
-    pub(crate) fn is_late(&self, took: Duration) -> bool {
-        self.reads().is_late(took)
+    /// Sends a command; its reply.
+    pub(crate) async fn send_one(&self, command: &Cmd) -> RedisResult<Value> {
+        let reply = self.requests.clone().send_packed_command(command).await;
+        reply.and_then(Value::extract_error)
     }
 
     /// Waits for a reply as long as bytes arrive: until none has for the time `quiet`.
@@ -237,12 +161,13 @@ impl Connection {
         reply: impl Future<Output = T>,
     ) -> Result<T, NearError> {
         let mut reply = pin!(reply);
+        let bytes = || self.arrivals.as_deref().map(Arrivals::bytes);
         loop {
-            let before = self.bytes();
+            let before = bytes();
             if let Ok(reply) = timeout(quiet, &mut reply).await {
                 return Ok(reply);
             }
-            if self.bytes() == before {
+            if bytes() == before {
                 let what = if before.is_some() { "byte" } else { "reply" };
                 return Err(NearError::Disconnected {
                     reason: format!(

@@ -102,7 +102,8 @@ pub enum NearError {
         #[source]
         last: Option<Box<NearError>>,
     },
-    /// The server did not answer a read in time.
+    /// The server did not answer a read in time, or what a write waits for. Nothing of the write
+    /// was sent.
     #[error(
         "the server did not answer within {waited:?}{}; call again, or allow more with \
          `request_timeout`",
@@ -144,8 +145,8 @@ pub enum NearError {
         /// The message of the server.
         source: Arc<RedisError>,
     },
-    /// The connection has ended at least twice in a row while the server was asked for this key,
-    /// so the key is not asked for now. Other keys are.
+    /// A connection has ended at least twice in a row while the server was asked for this key, so
+    /// the key is not asked for now. Other keys are.
     #[error(
         "key {key:?} is not asked for during {left:?}: {losses} connections in a row ended while its \
          value was awaited; check the size of the value and the server's `client-output-buffer-limit`"
@@ -197,8 +198,7 @@ pub enum NearError {
     /// Another process has loaded the value for longer than the `longest_wait` of `load_lock`.
     #[error(
         "another process has loaded key {key:?} for {waited:?} without an end: allow more with \
-         `LoadLock::longest_wait`, or bound the load; a placeholder without a deadline is to be \
-         deleted"
+         `LoadLock::longest_wait`, or bound the load"
     )]
     LoadTimedOut {
         /// The key, as the server has it.

@@ -8,12 +8,12 @@ use crate::connection::{Connection, Ended, Login};
 use crate::error::NearError;
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
-use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
@@ -34,32 +34,42 @@ pub(crate) struct Node {
     pub(crate) writes: Arc<Second>,
 }
 
-/// Has the server end a connection when the write that has it is given up: what was sent of the
-/// write may still be on its way, and would come after a later write of the key.
-pub(crate) struct EndIfGivenUp<'a> {
-    pub(crate) node: &'a Node,
-    /// The server's number of the connection; `None`: the write has its reply.
-    pub(crate) id: Option<i64>,
+/// The second connection, which one large write has alone.
+///
+/// If the write is given up, what was sent of it may still be on its way, and would come after a
+/// later write of the key. So the server is told to end the connection.
+pub(crate) struct Lent<'a> {
+    node: &'a Node,
+    pub(crate) connection: Connection,
+    pub(crate) is_answered: bool,
+    _alone: MutexGuard<'a, ()>,
 }
 
-impl Drop for EndIfGivenUp<'_> {
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let Some(id) = self.id else {
-            return;
+        let id = match self.connection.id {
+            Some(id) if !self.is_answered => id,
+            _ => return,
         };
-        let mut main = self.node.main.requests.clone();
+        self.connection.ended.mark();
+        let main = self.node.main.clone();
         let mut ending = Box::pin(unconstrained(async move {
-            let mut kill = redis::cmd("CLIENT");
-            kill.arg("KILL").arg("ID").arg(id);
             // Not over a new connection, if this one has ended: the server may have restarted, and
             // the number be that of another client.
-            let _ = main.send_packed_command(&kill).await;
+            let _ = main.send_one(&kill(id)).await;
         }));
         // The first poll gives it its place before each later request.
         if (&mut ending).now_or_never().is_none() {
             self.node.writes.runtime.spawn(ending);
         }
     }
+}
+
+/// The command that ends the connection with this number.
+fn kill(id: i64) -> Cmd {
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("ID").arg(id);
+    kill
 }
 
 impl Node {
@@ -76,16 +86,50 @@ impl Node {
         let replies = replies.await?;
         alive(&self.address, replies, any_role)
     }
+
+    /// The second connection, for one large write alone; `None` where the main one has to serve.
+    /// What was sent before over the main connection comes before what is sent over this one.
+    pub(crate) async fn lend(&self) -> RedisResult<Option<Lent<'_>>> {
+        let lending = async {
+            loop {
+                let connection = self.writes.connection().await?;
+                // Else the write could not be ended.
+                connection.id?;
+                let alone = self.writes.alone.lock().await;
+                // The write before may have been given up.
+                if !connection.ended.is_marked() {
+                    return Some((connection, alone));
+                }
+            }
+        };
+        let lent = timeout(self.writes.longest_wait(), lending).await;
+        let Ok(Some((connection, alone))) = lent else {
+            return Ok(None);
+        };
+        // A refusal is an answer.
+        let mut ping = Pipeline::with_capacity(1);
+        ping.cmd("PING");
+        self.main.send(&ping).await?;
+        Ok(Some(Lent {
+            node: self,
+            connection,
+            is_answered: false,
+            _alone: alone,
+        }))
+    }
 }
 
-/// A second connection to a server: one for large values and for reads that would wait behind one,
-/// and one for large writes. It is made at its first use, and again after its end. The server does
-/// not track its reads, so its end says nothing about what it brought. Where there is none to be
-/// had, the main connection serves.
+/// A second connection to a server: one for reads of large values, and one for large writes. It is
+/// made at its first use, and again after its end. The server does not track its reads, so its end
+/// says nothing about what it brought. Where there is none to be had, the main connection serves.
 pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
+    /// The connection whose server this one has to reach, too.
+    main: Connection,
     state: Mutex<SecondState>,
+    /// Locked by the large write that has the connection.
+    alone: Mutex<()>,
     /// That of `connect`. A caller's own may stand still, with the state locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
@@ -101,11 +145,17 @@ enum SecondState {
 }
 
 impl Second {
-    pub(crate) fn new(settings: Arc<Settings>, info: ConnectionInfo) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        info: ConnectionInfo,
+        main: Connection,
+    ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             info,
+            main,
             state: Mutex::new(SecondState::None),
+            alone: Mutex::new(()),
             runtime: Handle::current(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         })
@@ -117,15 +167,15 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    /// The connection, for reads of all callers.
+    /// How long a call waits for the connection: if in vain, it needs time for the main one.
+    fn longest_wait(&self) -> Duration {
+        self.settings.request_timeout / 2
+    }
+
     pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
-        let attempt = self.clone().open();
-        // A call that waits in vain needs time for the main connection. The attempt goes on.
-        let limit = self.settings.request_timeout / 2;
-        timeout(limit, self.runtime.spawn(attempt))
-            .await
-            .ok()?
-            .ok()?
+        // The attempt goes on when its call has gone.
+        let attempt = self.runtime.spawn(self.clone().open());
+        timeout(self.longest_wait(), attempt).await.ok()?.ok()?
     }
 
     async fn open(self: Arc<Self>) -> Option<Connection> {
@@ -137,9 +187,7 @@ impl Second {
             SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
             _ => {}
         }
-        let (info, ended) = (self.info.clone(), Ended::default());
-        let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
-        let opened = opening.await.ok();
+        let opened = self.open_once().await;
         *state = match &opened {
             Some(connection) => SecondState::Open(connection.clone()),
             None => SecondState::Failed(Instant::now()),
@@ -147,26 +195,36 @@ impl Second {
         opened
     }
 
-    /// The connection, for one large write alone.
-    pub(crate) async fn lend(self: &Arc<Self>) -> Option<Connection> {
-        loop {
-            self.connection().await?;
-            let mut state = self.state.lock().await;
-            match std::mem::replace(&mut *state, SecondState::None) {
-                SecondState::Open(lent) => return Some(lent),
-                // Another write has taken it.
-                other => *state = other,
-            }
+    /// Opens a connection, which may lead to another server than the main one: behind a balancer,
+    /// or during a failover. Then it is of no use.
+    async fn open_once(&self) -> Option<Connection> {
+        let (info, ended) = (self.info.clone(), Ended::default());
+        let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
+        let mut connection = opening.await.ok()?;
+        let mut asked = Pipeline::with_capacity(3);
+        asked.cmd("INFO").arg("server");
+        asked.cmd("CLIENT").arg("ID");
+        // No connection has this number: only whether the user may.
+        asked.add_command(kill(i64::MAX));
+        let both = async { tokio::join!(self.main.send(&asked), connection.send(&asked)) };
+        let (main, second) = timeout(self.settings.connect_timeout, both).await.ok()?;
+        let (main, second) = (main.ok()?, second.ok()?);
+        // A user who may not ask for it is trusted to reach one server.
+        if run_id(&main) != run_id(&second) {
+            return None;
         }
+        if let [_, Value::Int(id), Value::Int(_)] = second.as_slice() {
+            connection.id = Some(*id);
+        }
+        Some(connection)
     }
+}
 
-    /// Takes back what `lend` has lent, when the write has its reply.
-    pub(crate) async fn take_back(&self, lent: Connection) {
-        let mut state = self.state.lock().await;
-        if !matches!(*state, SecondState::Open(_)) {
-            *state = SecondState::Open(lent);
-        }
-    }
+/// By what a server tells its run from all others, in its reply to `INFO`.
+fn run_id(replies: &[Value]) -> Option<String> {
+    let info: String = redis::from_redis_value(replies.first()?.clone()).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
+    Some(id.to_string())
 }
 
 /// The connections of one generation.

@@ -26,7 +26,7 @@ use crate::request::{Okay, Whole};
 use crate::shared::{Lazily, Shared};
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -36,8 +36,6 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
-/// The shortest time between two renewals of a placeholder: each wakes the calls that wait.
-const SHORTEST_RENEWAL: Duration = Duration::from_millis(600);
 /// How long a call waits before it looks again at a placeholder whose report may not come.
 const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
 /// What a placeholder lives at most where no life is known: the lock is off.
@@ -161,7 +159,7 @@ where
             return false;
         };
         match entry.value().stale_from {
-            Some(from) => from.left().is_zero(),
+            Some(from) => from <= Instant::now(),
             None => false,
         }
     }
@@ -211,31 +209,48 @@ where
         let mut missing = Vec::new();
         let mut seen = HashSet::new();
         for key in &keys {
-            let is_missing = match &found[key] {
-                Ok(value) => value.is_none(),
-                Err(error) => self.shared.settings.load_when_away.is_some() && error.is_away(),
+            let away = match &found[key] {
+                Ok(Some(_)) => continue,
+                Ok(None) => None,
+                Err(error) => match self.shared.life_when_away(error) {
+                    Some(life) => Some(life),
+                    None => continue,
+                },
             };
-            if is_missing && seen.insert(key) {
-                missing.push(key);
+            if seen.insert(key) {
+                missing.push((key, away));
             }
         }
-        // A call that holds keys waits for no other load: what is busy comes after what was led.
-        let mut rounds = VecDeque::from([(missing, Patience::None)]);
-        while let Some((keys, patience)) = rounds.pop_front() {
-            let turn = async |key| (key, self.shared.turn(key, ttl, patience).await);
-            let turns: Lazily<_> = Box::new(keys.into_iter().map(turn));
-            let mut turns = pin!(stream::iter(turns).buffer_unordered(WRITES_AT_ONCE));
-            let mut led = Vec::new();
-            while let Some((key, turn)) = turns.next().await {
-                match turn {
-                    Ok(Turn::Found(value)) => _ = found.insert(key, Ok(Some(value))),
-                    Ok(Turn::Holds(holder)) => led.push((key, holder)),
-                    Ok(Turn::Busy) => rounds.push_back((vec![key], Patience::Longest)),
-                    Err(error) => _ = found.insert(key, Err(error)),
-                }
+        let take = async |(key, away)| {
+            let taken = self
+                .shared
+                .take(key, ttl, away, Patience::None, Claim::Absent);
+            (key, taken.await)
+        };
+        let takes: Lazily<_> = Box::new(missing.into_iter().map(take));
+        let mut taking = pin!(stream::iter(takes).buffer_unordered(WRITES_AT_ONCE));
+        let mut led = Vec::new();
+        let mut busy = Vec::new();
+        while let Some((key, taken)) = taking.next().await {
+            match taken {
+                Ok(Some(Turn::Found(value))) => _ = found.insert(key, Ok(Some(value))),
+                Ok(Some(Turn::Holds(holder))) => led.push((key, holder)),
+                Ok(None) => busy.push(key),
+                Err(error) => _ = found.insert(key, Err(error)),
             }
-            if !led.is_empty() {
-                self.load_led(led, ttl, &mut load, &mut found).await;
+        }
+        if !led.is_empty() {
+            self.load_led(led, ttl, &mut load, &mut found).await;
+        }
+        // A call that holds keys waits for no other load.
+        for key in busy {
+            match self.shared.turn(key, ttl).await {
+                Ok(Turn::Found(value)) => _ = found.insert(key, Ok(Some(value))),
+                Ok(Turn::Holds(holder)) => {
+                    let led = vec![(key, holder)];
+                    self.load_led(led, ttl, &mut load, &mut found).await;
+                }
+                Err(error) => _ = found.insert(key, Err(error)),
             }
         }
         keys.iter().map(|key| found[key].clone()).collect()
@@ -291,8 +306,7 @@ where
 {
     let holder = match &old {
         Some(old) => {
-            let bytes = shared.settings.keys.bytes(&key);
-            let taken = shared.take(&key, &bytes, None, Patience::None, Claim::Ahead);
+            let taken = shared.take(&key, ttl, None, Patience::None, Claim::Ahead);
             match taken.await {
                 Ok(Some(Turn::Holds(holder))) if matches!(holder.guard, Guard::Placeholder(..)) => {
                     holder
@@ -300,11 +314,9 @@ where
                 _ => return Ok(old.clone()),
             }
         }
-        None => match shared.turn(&key, ttl, Patience::Longest).await? {
+        None => match shared.turn(&key, ttl).await? {
             Turn::Found(value) => return Ok(value),
             Turn::Holds(holder) => holder,
-            // Only a call that does not wait gets this answer.
-            Turn::Busy => return Err(NearError::Closed),
         },
     };
     shared.counters.load_run();
@@ -322,14 +334,13 @@ where
     }
 }
 
-/// Whether a call waits for the load of another one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Whether a call waits for the claim of another one of this process.
+#[derive(Clone, Copy)]
 pub(crate) enum Patience {
     /// It does not.
     None,
-    /// For the `longest_wait` of the lock if another process loads, without a limit if this one
-    /// does.
-    Longest,
+    /// Without a limit.
+    Endless,
 }
 
 /// What a call is to do about a key.
@@ -338,8 +349,6 @@ pub(crate) enum Turn<V> {
     Found(V),
     /// Load: it holds the key.
     Holds(Holder<V>),
-    /// Another call or process loads the key.
-    Busy,
 }
 
 /// The right to load a key.
@@ -350,7 +359,7 @@ pub(crate) struct Holder<V> {
     guard: Guard,
 }
 
-type Flight<V> = Lease<Arc<[u8]>, Cached<V>, RandomState>;
+type Flight<V> = Lease<Arc<[u8]>, Found<V>, RandomState>;
 
 /// What a loaded value may become.
 enum Guard {
@@ -364,26 +373,17 @@ enum Guard {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// The value of a key, or the right to load it.
-    async fn turn(
-        self: &Arc<Self>,
-        key: &K,
-        ttl: Option<Duration>,
-        patience: Patience,
-    ) -> Result<Turn<V>, NearError> {
-        if ttl.is_some_and(|ttl| ttl.is_zero()) {
-            return Err(NearError::ZeroTtl);
-        }
+    /// The value of a key, or the right to load it. Waits for the load of another process for the
+    /// `longest_wait` of the lock, for one of this process without a limit.
+    async fn turn(self: &Arc<Self>, key: &K, ttl: Option<Duration>) -> Result<Turn<V>, NearError> {
         let bytes = self.settings.keys.bytes(key);
         let mut waits_since = None;
-        let mut seen: Option<(Arc<[u8]>, Instant)> = None;
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
             let cached = self.look(key).await;
             let away = match &cached.content {
                 Content::Value(value) => return Ok(Turn::Found(value.clone())),
-                Content::Loading(..) if patience == Patience::None => return Ok(Turn::Busy),
                 Content::Loading(loading) => {
                     let (placeholder, over) = &**loading;
                     if waits_since.is_none() {
@@ -391,52 +391,42 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                     let lease = self.flights.lease_async(placeholder.clone());
                     if let Leased::Found(outcome) = lease.await {
-                        if let Some(value) = outcome.into_result()? {
+                        if let Some(value) = outcome? {
                             return Ok(Turn::Found(value));
                         }
                     }
                     // No load of this process, or one that has just ended.
                     let left = self.left_to_wait(&mut waits_since, &bytes)?;
                     let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
-                    let is_usual = over.is_some_and(|over| over <= Instant::now() + longest);
-                    let since = match &seen {
-                        Some((before, since)) if before == placeholder && !is_usual => *since,
-                        _ => Instant::now(),
-                    };
-                    seen = Some((placeholder.clone(), since));
-                    // Else the server may not report.
-                    let is_kept = cached.until.is_none_or(|until| !until.left().is_zero());
-                    // Then it has ended, or was renewed; or this call has seen it for a whole
-                    // life, with a deadline that its process has not given it.
-                    let ends = match over {
-                        Some(over) if is_usual && is_kept => *over + CLOCK_MARGIN,
-                        _ => since + longest + CLOCK_MARGIN,
-                    };
+                    let mut ends = Instant::now() + longest;
+                    match over {
+                        Some(over) if *over <= ends => ends = *over,
+                        // A client has given it a longer life than its process, which may be gone.
+                        // If this fails, the next look says more.
+                        _ => {
+                            let shorten = placeholder::expire_in(&bytes, placeholder, longest);
+                            _ = self.write_in_time::<Option<Whole>>(&bytes, &shorten).await;
+                        }
+                    }
+                    // By then it has ended, or was renewed.
+                    let ends = ends + CLOCK_MARGIN;
                     let wait = left.min(ends.saturating_duration_since(Instant::now()));
-                    if is_kept {
+                    // Else the server may not report.
+                    if cached.until.is_none_or(|until| until > Instant::now()) {
                         _ = timeout(wait, report).await;
                     } else {
                         sleep(wait.min(UNREPORTED_PAUSE)).await;
                     }
-                    if !is_usual && ends <= Instant::now() {
-                        // Its process has gone, and some client has given the key another
-                        // deadline. If this fails, the next look says more.
-                        let end = placeholder::end_abandoned(&bytes, placeholder, longest);
-                        _ = self.write_in_time::<Option<Whole>>(&bytes, end).await;
-                        seen = None;
-                    }
                     continue;
                 }
                 Content::Absent => None,
-                Content::Failed(error) => match self.settings.load_when_away {
-                    Some(life) if error.is_away() => Some(life),
-                    _ => return Err((**error).clone()),
+                Content::Failed(error) => match self.life_when_away(error) {
+                    Some(life) => Some(life),
+                    None => return Err((**error).clone()),
                 },
             };
-            if let Some(turn) = self
-                .take(key, &bytes, away, patience, Claim::Absent)
-                .await?
-            {
+            let taking = self.take(key, ttl, away, Patience::Endless, Claim::Absent);
+            if let Some(turn) = taking.await? {
                 return Ok(turn);
             }
             self.left_to_wait(&mut waits_since, &bytes)?;
@@ -459,25 +449,38 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         Ok(left)
     }
 
+    /// How long a value stays that is loaded after this error; `None`: none is loaded.
+    fn life_when_away(&self, error: &NearError) -> Option<Duration> {
+        if error.is_away() {
+            self.settings.load_when_away
+        } else {
+            None
+        }
+    }
+
     /// The right to load a key as the claim wants it, or whose server is away; `None` if another
     /// call has it, or if it is not known.
     async fn take(
         self: &Arc<Self>,
         key: &K,
-        bytes: &[u8],
+        ttl: Option<Duration>,
         away: Option<Duration>,
         patience: Patience,
         claim: Claim,
     ) -> Result<Option<Turn<V>>, NearError> {
+        if ttl.is_some_and(|ttl| ttl.is_zero()) {
+            return Err(NearError::ZeroTtl);
+        }
+        let bytes = &*self.settings.keys.bytes(key);
         // One call of this process claims.
         let leased = match patience {
             Patience::None => self.flights.lease_timeout(bytes.into(), Duration::ZERO),
-            Patience::Longest => self.flights.lease_async(bytes.into()).await,
+            Patience::Endless => self.flights.lease_async(bytes.into()).await,
         };
         let flight = match leased {
             Leased::Lease(flight) => flight,
-            Leased::Found(outcome) => return Ok(outcome.into_result()?.map(Turn::Found)),
-            Leased::Busy => return Ok(Some(Turn::Busy)),
+            Leased::Found(outcome) => return Ok(outcome?.map(Turn::Found)),
+            Leased::Busy => return Ok(None),
         };
         let guard = match (away, self.settings.load_lock.life()) {
             (Some(life), _) => Guard::Away(life, self.line.stamp()),
@@ -494,7 +497,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Err(error) if !error.is_transient() => return Err(error),
                 // The next look says more, and the calls that wait for this claim look, too.
                 Ok(None) | Err(_) => {
-                    flight.fill(Cached::new(Content::Absent, self.line.stamp(), None));
+                    flight.fill(Ok(None));
                     return Ok(None);
                 }
             },
@@ -555,13 +558,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        let content = match &found {
-            Ok(Some(value)) => Content::Value(value.clone()),
-            Ok(None) => Content::Absent,
-            Err(error) => Content::Failed(Box::new(error.clone())),
-        };
         for flight in holder.flights {
-            flight.fill(Cached::new(content.clone(), self.line.stamp(), None));
+            flight.fill(found.clone());
         }
         found
     }
@@ -605,12 +603,12 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             Guard::Away(life, stamp) => {
                 self.counters.unsaved_load();
-                // The next connection moves the stamp, and so ends the entry.
+                // The next connection moves the stamp, and so ends the entry. A server that is only
+                // silent does not.
                 if !self.line.is_up() {
                     let until = Instant::now().checked_add(life);
-                    let content = Content::Value(value.clone());
-                    self.local
-                        .insert(key.clone(), Cached::new(content, stamp, until));
+                    let cached = Cached::new(Content::Value(value.clone()), stamp, until);
+                    self.local.insert(key.clone(), cached);
                 }
             }
             Guard::Nothing => self.counters.unsaved_load(),
@@ -631,10 +629,6 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     mut ended: oneshot::Receiver<()>,
 ) {
     let bytes = shared.settings.keys.bytes(&key);
-    if answer.is_closed() {
-        // The call has gone before it has asked.
-        return;
-    }
     let begun = Instant::now();
     let mark = &shared.settings.load_lock.mark;
     let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);
@@ -645,19 +639,18 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         Ok(Some(Whole(left @ 1..))) => begun.checked_add(Duration::from_millis(left as u64 - 1)),
         _ => None,
     };
-    let claimed = claimed.map(|left| left.is_some());
-    let is_another = matches!(claimed, Ok(false));
-    let _ = answer.send(claimed);
-    if is_another {
+    let is_refused = matches!(claimed, Ok(None));
+    let _ = answer.send(claimed.map(|left| left.is_some()));
+    if is_refused {
         return;
     }
     let renewing = async {
-        let every = (life / 2).max(SHORTEST_RENEWAL);
+        let every = life / 2;
         let mut pause = every;
         loop {
             sleep(pause).await;
             let renew = placeholder::renew(&bytes, &placeholder, life, claim, until);
-            pause = match shared.write_in_time::<Option<Whole>>(&bytes, renew).await {
+            pause = match shared.write_in_time::<Option<Whole>>(&bytes, &renew).await {
                 Err(error) if error.is_transient() => SERVER_PAUSE,
                 _ => every,
             };
@@ -674,7 +667,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     let over = Instant::now() + life;
     while Instant::now() < over && !shared.line.is_closed() {
         let remove = placeholder::remove(&bytes, &placeholder, life, until);
-        match shared.write_in_time::<Option<Whole>>(&bytes, remove).await {
+        match shared.write_in_time::<Option<Whole>>(&bytes, &remove).await {
             // Refused: its own life ends it.
             Ok(_) | Err(NearError::Server(_)) => return,
             Err(_) => sleep(SERVER_PAUSE).await,

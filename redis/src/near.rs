@@ -140,9 +140,9 @@ where
     /// # }
     /// ```
     pub fn stats(&self) -> NearStats {
-        let entries = self.local.entry_count();
+        let (local, entries) = (self.local.stats(), self.local.entry_count());
         let counters = &self.shared.counters;
-        counters.snapshot(self.local.stats(), self.is_connected(), entries)
+        counters.snapshot(local, self.is_connected(), entries)
     }
 }
 

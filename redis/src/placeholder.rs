@@ -50,13 +50,6 @@ const RESTORE: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if tonumber(ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end \
     redis.call('SET', KEYS[1], old, 'PX', ARGV[3])";
 
-/// Removes a placeholder that has a longer life than any holder gives it, or an endless one.
-const END_ABANDONED: &str = "local there = redis.call('GET', KEYS[1]) or '' \
-    if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
-    local left = redis.call('PTTL', KEYS[1]) \
-    if left >= 0 and left <= tonumber(ARGV[2]) then return end \
-    return redis.call('DEL', KEYS[1])";
-
 /// A new placeholder: the mark, then 32 hexadecimal digits that no other one has.
 pub(crate) fn new(mark: &[u8]) -> Arc<[u8]> {
     let random = || RandomState::new().hash_one(0u8);
@@ -97,12 +90,18 @@ pub(crate) fn claim(
     life: Duration,
     claim: Claim,
 ) -> Cmd {
-    let wanted = match claim {
-        Claim::Absent => "absent",
-        Claim::Ahead => "ahead",
-    };
     let mut cmd = script(CLAIM, key, placeholder);
-    cmd.arg(mark).arg(life.as_millis() as u64).arg(wanted);
+    cmd.arg(mark).arg(life.as_millis() as u64);
+    if let Claim::Ahead = claim {
+        cmd.arg("ahead");
+    }
+    cmd
+}
+
+/// The command that gives a placeholder this life if the key still has it.
+pub(crate) fn expire_in(key: &[u8], placeholder: &[u8], life: Duration) -> Cmd {
+    let mut cmd = if_still(key, placeholder, "PEXPIRE");
+    cmd.arg(life.as_millis() as u64);
     cmd
 }
 
@@ -115,19 +114,18 @@ pub(crate) fn renew(
     claim: Claim,
     until: Option<Instant>,
 ) -> Cmd {
-    let left = until.map_or(life, |until| {
-        until.saturating_duration_since(Instant::now()).min(life)
-    });
-    let mut cmd = match claim {
-        Claim::Absent => if_still(key, placeholder, "PEXPIRE"),
+    match claim {
+        Claim::Absent => expire_in(key, placeholder, life),
         Claim::Ahead => {
+            let left = until.map_or(life, |until| {
+                until.saturating_duration_since(Instant::now()).min(life)
+            });
             let mut cmd = script(RENEW_AHEAD, key, placeholder);
-            cmd.arg(life.as_millis() as u64);
+            cmd.arg(life.as_millis() as u64)
+                .arg(left.as_millis() as u64);
             cmd
         }
-    };
-    cmd.arg(left.as_millis() as u64);
-    cmd
+    }
 }
 
 /// The command that removes a placeholder if the key still has it. A value that it carries stays
@@ -145,13 +143,6 @@ pub(crate) fn remove(
         Some(left) => cmd.arg(left.as_millis() as u64),
         None => cmd.arg(""),
     };
-    cmd
-}
-
-/// The command that removes a placeholder that its process has left, if its life says so.
-pub(crate) fn end_abandoned(key: &[u8], placeholder: &[u8], life: Duration) -> Cmd {
-    let mut cmd = script(END_ABANDONED, key, placeholder);
-    cmd.arg(life.as_millis() as u64);
     cmd
 }
 

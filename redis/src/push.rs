@@ -32,6 +32,10 @@ pub(crate) fn tracking(settings: &Settings) -> Cmd {
         }
         Tracking::Broadcast { prefixes } => {
             cmd.arg("BCAST");
+            let own = &settings.keys.prefix;
+            if prefixes.is_empty() && !own.is_empty() {
+                cmd.arg("PREFIX").arg(own);
+            }
             for prefix in prefixes {
                 cmd.arg("PREFIX").arg(prefix);
             }

@@ -5,26 +5,25 @@
 //! registration revokes the lease: the waiting calls may get an outdated reply, but the near cache
 //! does not keep that reply.
 
-use crate::cached::{Cached, Content, Moment};
+use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::near::NearCache;
 use crate::placeholder;
-use crate::request::{Reply, RequestError, Whole};
-use crate::shared::Shared;
+use crate::request::{Reply, RequestError};
+use crate::shared::{Lazily, Shared};
 use crate::suspects::Way;
 use crate::trace;
+use futures_util::{StreamExt, stream};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 use std::panic::resume_unwind;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use std::vec;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::{JoinError, yield_now};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use wheelhouse::{Equivalent, Filled, Lease, Leased};
 
@@ -39,12 +38,6 @@ pub(crate) type Found<V> = Result<Option<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
 type Slow<'a, V> = Pin<Box<dyn Future<Output = Found<V>> + Send + 'a>>;
 type KeyLease<K, V, S> = Lease<K, Cached<V>, S>;
-
-/// What a call finds in memory.
-enum Looked<K: Key, V: Val, S: Hasher> {
-    Found(Cached<V>),
-    Lease(KeyLease<K, V, S>),
-}
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -154,47 +147,26 @@ where
         let mut found: HashMap<&K, Found<V>> = HashMap::with_capacity(keys.len());
         let mut missing = Vec::new();
         let mut seen = HashSet::new();
-        for (number, key) in keys.iter().enumerate() {
+        for key in &keys {
             match self.hit(key) {
                 Some(hit) => _ = found.insert(key, Ok(hit)),
-                None if seen.insert(key) => missing.push((number, key.clone())),
+                None if seen.insert(key) => missing.push(key),
                 None => {}
             }
         }
         let limit = self.shared.settings.request_timeout;
-        let readers = missing.len().min(KEYS_AT_ONCE);
-        let missing = Arc::new(Mutex::new(missing.into_iter()));
-        let (reply, mut replies) = unbounded_channel();
-        let read = |_| {
-            let reading = self
-                .shared
-                .clone()
-                .read_each(missing.clone(), reply.clone());
-            self.shared.runtime.spawn(reading)
-        };
-        let readers: Vec<_> = (0..readers).map(read).collect();
-        drop(reply);
+        let look = async |key| (key, self.shared.look_without_limit(key).await);
+        let looks: Lazily<_> = Box::new(missing.into_iter().map(look));
+        let mut looking = pin!(stream::iter(looks).buffer_unordered(KEYS_AT_ONCE));
         let mut late = None;
-        loop {
-            match timeout(limit, replies.recv()).await {
-                Ok(Some((number, looked))) => {
-                    let result = looked.into_result();
-                    if let Err(error @ NearError::Unavailable { .. }) = result {
-                        // So it would be for all others.
-                        late = Some(error);
-                        break;
-                    }
-                    found.insert(&keys[number], result);
-                }
-                // Each reader has ended.
-                Ok(None) => {
-                    for reader in readers {
-                        outcome(reader.await);
-                    }
-                    break;
-                }
-                Err(_) => break,
+        while let Ok(Some((key, looked))) = timeout(limit, looking.next()).await {
+            let result = looked.into_result();
+            if let Err(error @ NearError::Unavailable { .. }) = result {
+                // So it would be for all others.
+                late = Some(error);
+                break;
             }
+            found.insert(key, result);
         }
         let of = |key| match found.get(key) {
             Some(found) => found.clone(),
@@ -278,17 +250,6 @@ where
     }
 }
 
-/// What a task has returned; `None` if its runtime has ended. Goes on with its panic.
-fn outcome<T>(ended: Result<T, JoinError>) -> Option<T> {
-    match ended {
-        Ok(outcome) => Some(outcome),
-        Err(ended) => match ended.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(_) => None,
-        },
-    }
-}
-
 /// Whether a call has to yield first: every 1,024th of a thread. A hit is ready at once, so a task
 /// that does nothing but hit would keep a runtime with one thread from reading the connection, and
 /// would see old values for ever.
@@ -320,62 +281,37 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// What memory or the server has for a key: this call leads the load, in a task of its own, or
     /// waits for the call that does. So a reply that comes after its call has gone is kept, and
-    /// calls that come meanwhile join the load instead of asking again.
+    /// calls that come meanwhile join the load instead of asking again. It returns what a call may
+    /// that begins now (`stamp`, invariant 3).
     async fn look_without_limit(self: &Arc<Self>, key: &K) -> Cached<V> {
-        let lease = match self.lease(key).await {
-            Looked::Found(cached) => return cached,
-            Looked::Lease(lease) => lease,
-        };
-        let shared = self.clone();
-        // Boxed, since the runtime moves a task's future more than once.
-        let leading = Box::pin(async move { shared.lead(lease, Way::Quickest).await });
-        let found = outcome(self.runtime.spawn(leading).await);
-        found.unwrap_or_else(|| Cached::failed(NearError::Closed, 0))
-    }
-
-    /// Reads keys one after the other, each in the memory of the one before, until there is none
-    /// any more, or the call has gone. Long values do not drive them from the main connection: they
-    /// are their own.
-    async fn read_each(
-        self: Arc<Self>,
-        keys: Arc<Mutex<vec::IntoIter<(usize, K)>>>,
-        reply: UnboundedSender<(usize, Cached<V>)>,
-    ) {
-        loop {
-            let next = keys.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((number, key)) = next else {
-                return;
-            };
-            let looked = match self.lease(&key).await {
-                Looked::Found(cached) => cached,
-                Looked::Lease(lease) => self.lead(lease, Way::Main).await,
-            };
-            if reply.send((number, looked)).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// The entry of a key, or the right to load it. It returns what a call may that begins now
-    /// (`stamp`, invariant 3).
-    async fn lease(&self, key: &K) -> Looked<K, V, S> {
         let begun = self.line.stamp();
-        loop {
+        let lease = loop {
             match self.local.lease_async(key.clone()).await {
                 // It is not served any more; a newer one that has replaced it stays.
                 Leased::Found(cached) if cached.stamp < begun => {
                     self.local.remove_if(key, |cached| cached.stamp < begun);
                 }
-                Leased::Found(cached) => return Looked::Found(cached),
-                Leased::Lease(lease) => return Looked::Lease(lease),
+                Leased::Found(cached) => return cached,
+                Leased::Lease(lease) => break lease,
                 // Only a call that does not wait gets this answer.
                 Leased::Busy => yield_now().await,
             }
+        };
+        let shared = self.clone();
+        // Boxed, since the runtime moves a task's future more than once.
+        let leading = Box::pin(async move { shared.lead(lease).await });
+        match self.runtime.spawn(leading).await {
+            Ok(found) => found,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime has ended.
+                Err(_) => Cached::failed(NearError::Closed, 0),
+            },
         }
     }
 
-    /// Loads the key of this lease; in the way `unless_known` if nothing is known of it.
-    async fn lead(&self, lease: KeyLease<K, V, S>, unless_known: Way) -> Cached<V> {
+    /// Loads the key of this lease.
+    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
         let bytes = self.settings.keys.bytes(lease.key());
         if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
@@ -383,10 +319,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         let limit = self.settings.request_timeout;
         loop {
-            let way = match self.suspects.way(&bytes) {
-                Way::Quickest => unless_known,
-                known => known,
-            };
+            let way = self.suspects.way(&bytes);
             if let Way::Refused { losses, left } = way {
                 self.counters.refused_key();
                 let key = display_key(&bytes);
@@ -398,18 +331,6 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Err(error) => return self.fail(lease, error),
             };
             let generation = link.generation;
-            if way == Way::Measured {
-                let mut length = redis::cmd("STRLEN");
-                length.arg(&bytes);
-                // Boxed, since it is rare: the future of each read is as large as its largest part.
-                match Box::pin(self.write_in_time(&bytes, length)).await {
-                    Ok(Whole(length)) => self.suspects.measured(&bytes, length as usize),
-                    Err(error) if error.is_transient() => {}
-                    // It may be large.
-                    Err(_) => self.suspects.measured(&bytes, usize::MAX),
-                }
-                continue;
-            }
             let begun = Instant::now();
             let room = match (way, link.node_for(&bytes)) {
                 (Way::Second(length), Some(node)) => node.reads.room(length).await,
@@ -437,24 +358,20 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             match answer {
                 Ok(reply) => {
                     let length = reply.value.as_ref().map_or(0, Vec::len);
-                    let node = link.node_for(&bytes);
-                    // The replies of a bulk make each other late, and a second connection takes two
-                    // round trips.
-                    let was_late = way == Way::Quickest
-                        && node.is_some_and(|node| node.main.is_late(at.elapsed()));
-                    self.suspects.answered(&bytes, length, was_late);
+                    self.suspects.measured(&bytes, length);
                     // What was wrong before says nothing about a later time-out.
                     self.set_fault(None);
                     return self.commit(lease, &bytes, reply, stamp, at);
                 }
                 Err(RequestError::Failed(error)) => {
-                    self.suspects.answered(&bytes, 0, false);
+                    self.suspects.measured(&bytes, 0);
                     return self.fail(lease, error.of_key(&bytes));
                 }
                 Err(RequestError::OutOfStep(error)) => {
                     self.lost(generation, error.clone());
                     return self.fail(lease, error);
                 }
+                Err(RequestError::Large(length)) => self.suspects.measured(&bytes, length),
                 Err(RequestError::Lost(error)) => {
                     self.suspects.accuse(&bytes);
                     self.lost(generation, error);
@@ -487,39 +404,43 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         at: Instant,
     ) -> Cached<V> {
         let over = reply.life.and_then(|life| at.checked_add(life));
-        let (content, life) = match &reply.value {
-            Some(value) => match self.content(bytes, value, over) {
-                Ok(content) => (content, reply.life.unwrap_or(Duration::MAX)),
-                Err(error) => return self.fail(lease, error),
+        let mark = &self.settings.load_lock.mark;
+        let mut stale_from = None;
+        let content = match &reply.value {
+            None => Content::Absent,
+            Some(value) => match placeholder::split(value, mark) {
+                Some((placeholder, b"")) => Content::Loading(Box::new((placeholder.into(), over))),
+                // It is loaded anew already.
+                Some((_, old)) => self.decode(bytes, old),
+                None => {
+                    let content = self.decode(bytes, value);
+                    // What has no deadline is never stale.
+                    if let (Content::Value(value), Some(policy), lifetime @ Some(_)) =
+                        (&content, &self.refresh, reply.life)
+                    {
+                        let key = lease.key();
+                        let stale_in = policy.refresh_after_create(key, value, at, lifetime);
+                        stale_from = stale_in.and_then(|time| at.checked_add(time));
+                    }
+                    content
+                }
             },
-            None => (Content::Absent, self.settings.absent_ttl),
         };
-        // What has no deadline is never stale, nor what is loaded anew already.
-        let is_placeholder =
-            |bytes: &Vec<u8>| placeholder::split(bytes, &self.settings.load_lock.mark).is_some();
-        let stale_in = match (&content, &self.refresh, reply.life) {
-            (Content::Value(value), Some(policy), lifetime @ Some(_))
-                if !reply.value.as_ref().is_some_and(is_placeholder) =>
-            {
-                policy.refresh_after_create(lease.key(), value, at, lifetime)
-            }
-            _ => None,
+        let life = match content {
+            Content::Failed(error) => return self.fail(lease, *error),
+            Content::Absent => self.settings.absent_ttl,
+            _ => reply.life.unwrap_or(Duration::MAX),
         };
-        let is_tracked = reply.tracked && self.settings.is_tracked(bytes);
-        let local = self.settings.local_ttl;
-        let life = if is_tracked {
-            life.min(local)
+        let life = if reply.tracked && self.settings.is_tracked(bytes) {
+            life.min(self.settings.local_ttl)
         } else {
             Duration::ZERO
         };
         // `None` is too far away to be counted.
         let until = at.checked_add(life);
         let over = until.is_some_and(|until| until <= Instant::now());
-        let stale_from = stale_in.and_then(|time| Moment::of(at.checked_add(time)?));
-        let cached = Cached {
-            stale_from,
-            ..Cached::new(content, stamp, until)
-        };
+        let mut cached = Cached::new(content, stamp, until);
+        cached.stale_from = stale_from;
         let mine = cached.clone();
         if over {
             self.share_outcome(lease, cached);
@@ -535,26 +456,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
     }
 
-    /// What these bytes of a key say, which end at the moment `over`, if that is known.
-    pub(crate) fn content(
-        &self,
-        key: &[u8],
-        bytes: &[u8],
-        over: Option<Instant>,
-    ) -> Result<Content<V>, NearError> {
-        let value = match placeholder::split(bytes, &self.settings.load_lock.mark) {
-            None => bytes,
-            Some((placeholder, b"")) => {
-                return Ok(Content::Loading(Box::new((placeholder.into(), over))));
-            }
-            Some((_, old)) => old,
-        };
+    /// The value that these bytes of a key are.
+    fn decode(&self, key: &[u8], value: &[u8]) -> Content<V> {
         match self.codec.decode(value) {
-            Ok(value) => Ok(Content::Value(value)),
-            Err(error) => Err(NearError::Decode {
+            Ok(value) => Content::Value(value),
+            Err(error) => Content::Failed(Box::new(NearError::Decode {
                 key: display_key(key),
                 source: Arc::from(error),
-            }),
+            })),
         }
     }
 

@@ -1,10 +1,12 @@
-//! Requests to the server: a read is one pipeline of `GET` and `PTTL`.
+//! Requests to the server: a read is one pipeline of `GETRANGE` and `PTTL`.
+//!
+//! Over the main connection a read asks for no more than the first bytes of a value, so that no
+//! reply there is long. A value that is large comes over the second connection by `GET`.
 
 use crate::config::{Settings, Tracking};
-use crate::connection::Connection;
 use crate::error::NearError;
 use crate::link::{Link, Node};
-use crate::suspects::{LARGE, LONG, Way};
+use crate::suspects::{LARGE, Way};
 use redis::{Cmd, FromRedisValue, ParsingError, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,8 @@ pub(crate) enum RequestError {
     Ask(String),
     /// The server cannot answer at the moment.
     Later(NearError),
+    /// The value has so many bytes, and was not asked for as a large one.
+    Large(usize),
     /// The same request will fail again.
     Failed(NearError),
     /// A reply of a type that the command never returns: it may be that of another request, and
@@ -84,7 +88,7 @@ impl FromRedisValue for Okay {
     fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
         match reply {
             Value::Okay => Ok(Self),
-            other => Err(what(&other).to_string().into()),
+            _ => Err("another type".into()),
         }
     }
 }
@@ -93,7 +97,7 @@ impl FromRedisValue for Whole {
     fn from_redis_value(reply: Value) -> Result<Self, ParsingError> {
         match reply {
             Value::Int(number) => Ok(Self(number)),
-            other => Err(what(&other).to_string().into()),
+            _ => Err("another type".into()),
         }
     }
 }
@@ -103,19 +107,8 @@ impl FromRedisValue for Bytes {
         match reply {
             Value::BulkString(bytes) => Ok(Self(Some(bytes))),
             Value::Nil => Ok(Self(None)),
-            other => Err(what(&other).to_string().into()),
+            _ => Err("another type".into()),
         }
-    }
-}
-
-/// What a reply is, in words.
-fn what(reply: &Value) -> &'static str {
-    match reply {
-        Value::Int(_) => "an integer",
-        Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "text",
-        Value::Array(_) => "an array",
-        Value::Map(_) => "a map",
-        _ => "another type of reply",
     }
 }
 
@@ -128,8 +121,7 @@ pub(crate) fn typed<T: FromRedisValue>(
     let reply = reply.ok_or_else(|| strange("too few replies"))?;
     let reply = reply.extract_error();
     let reply = reply.map_err(|error| RequestError::of(error, cluster))?;
-    let kind = what(&reply);
-    redis::from_redis_value(reply).map_err(|_| strange(kind))
+    redis::from_redis_value(reply).map_err(|_| strange("another type of reply"))
 }
 
 /// The outcome for one key.
@@ -155,45 +147,49 @@ impl Link {
         }
     }
 
-    /// Reads the value and the deadline of a key in one pipeline.
-    ///
-    /// A large value comes over the second connection. Its deadline is asked for first, over the
-    /// main connection, on which the server then reports each change of the key. A change between
-    /// the two is reported, too, and revokes the lease.
+    /// Reads a key. The server reports each change of it over the main connection, which asks for
+    /// the deadline in any case. A change between that and `GET` is reported, too, and revokes the
+    /// lease.
     async fn read_from_its_node(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
         let opt_in = settings.tracking == Tracking::OptIn;
+        let is_large = matches!(way, Way::Second(_));
         let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        if let Way::Second(_) = way {
-            asked.cmd("PTTL").arg(key);
-            let mut replies = send_aside(node, None, &asked, settings, cluster).await?;
-            let pttl = replies.pop();
-            let mut get = Pipeline::with_capacity(1);
-            get.cmd("GET").arg(key);
-            // Not before: meanwhile a write might have borrowed it, to have it alone.
-            let second = node.reads.connection().await;
-            replies.extend(send_aside(node, second.as_ref(), &get, settings, cluster).await?);
-            replies.extend(pttl);
-            return answer(replies, opt_in, cluster, true);
+        if !is_large {
+            asked.cmd("GETRANGE").arg(key).arg(0).arg(LARGE);
         }
-        asked.cmd("GET").arg(key).cmd("PTTL").arg(key);
-        let length = match way {
-            Way::Quickest => LONG,
-            _ => LARGE,
-        };
-        // Where there is no second connection to be had, the main one serves.
-        let second = if node.main.is_held_up_by(length) {
-            node.reads.connection().await
-        } else {
+        asked.cmd("PTTL").arg(key);
+        let replies = node.main.send(&asked).await;
+        let replies = replies.map_err(|error| RequestError::of(error, cluster))?;
+        let mut replies = replies.into_iter();
+        if opt_in {
+            let Okay = typed(replies.next(), cluster)?;
+        }
+        let mut first = Vec::new();
+        if !is_large {
+            let Bytes(bytes) = typed(replies.next(), cluster)?;
+            first = bytes.unwrap_or_default();
+        }
+        let Whole(left) = typed(replies.next(), cluster)?;
+        let value = if left == -2 {
             None
+        } else if first.len() > LARGE {
+            return Err(RequestError::Large(length(node, key).await));
+        } else if first.is_empty() {
+            // It is large or empty, or was not there at first: `GETRANGE` does not tell.
+            get(node, key, is_large, settings, cluster).await?
+        } else {
+            Some(first)
         };
-        let second = second.filter(|second| !second.is_held_up_by(length));
-        let replies = send_aside(node, second.as_ref(), &asked, settings, cluster).await?;
-        answer(replies, opt_in, cluster, second.is_none())
+        Ok(Reply {
+            value,
+            life: life(left),
+            tracked: true,
+        })
     }
 
     /// Sends a command for a key that is on its way to the node at this address, which executes the
@@ -230,75 +226,67 @@ pub(crate) fn no_node() -> RequestError {
     RequestError::Later(NearError::Server(Arc::new(error)))
 }
 
-/// Sends reads over the second connection, if there is one, else over the main one.
-async fn send_aside(
-    node: &Node,
-    second: Option<&Connection>,
-    reading: &Pipeline,
-    settings: &Settings,
-    cluster: bool,
-) -> Result<Vec<Value>, RequestError> {
-    let connection = second.unwrap_or(&node.main);
-    let _under_way = connection.begin_read();
-    let replies = connection.send(reading);
-    let Some(second) = second else {
-        // The heartbeat finds out about a silent main connection.
-        return replies
-            .await
-            .map_err(|error| RequestError::of(error, cluster));
-    };
-    let error = match second.while_bytes_arrive(settings.heartbeat, replies).await {
-        Ok(Ok(replies)) => return Ok(replies),
-        Ok(Err(error)) => RequestError::of(error, cluster),
-        Err(silent) => RequestError::Lost(silent),
-    };
-    if !matches!(error, RequestError::Lost(_)) {
-        return Err(error);
+/// How many bytes the value of a key has; if the server does not tell, it may have any number.
+async fn length(node: &Node, key: &[u8]) -> usize {
+    let mut strlen = redis::cmd("STRLEN");
+    strlen.arg(key);
+    match node.main.send_one(&strlen).await {
+        Ok(Value::Int(length)) => usize::try_from(length).unwrap_or(usize::MAX),
+        _ => usize::MAX,
     }
-    second.ended.mark();
-    Err(RequestError::LostSecond)
 }
 
-/// The answer in the replies for one key: to `CLIENT CACHING` if there is opt-in, `GET` and `PTTL`.
-fn answer(mut replies: Vec<Value>, opt_in: bool, cluster: bool, tracked: bool) -> Answer {
-    let pttl = replies.pop();
-    let Bytes(value) = typed(replies.pop(), cluster)?;
-    let life = match typed(pttl, cluster)? {
-        Whole(-1) => None,
-        // The key has no value now. If `GET` found one, it expired between the two.
-        Whole(left) => {
-            // The server counts whole milliseconds from a reading of its clock that is truncated
-            // to one: its deadline may be up to a millisecond earlier than the answer says.
-            let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
-            Some(Duration::from_millis(left))
-        }
+/// The whole value of a key, over the second connection if it is large. Where there is none to be
+/// had, the main one serves.
+async fn get(
+    node: &Node,
+    key: &[u8],
+    is_large: bool,
+    settings: &Settings,
+    cluster: bool,
+) -> Result<Option<Vec<u8>>, RequestError> {
+    let mut get = redis::cmd("GET");
+    get.arg(key);
+    let second = if is_large {
+        node.reads.connection().await
+    } else {
+        None
     };
-    if opt_in {
-        let Okay = typed(replies.pop(), cluster)?;
+    let failed = |error| RequestError::of(error, cluster);
+    let Some(second) = second else {
+        // The heartbeat finds out about a silent main connection.
+        let reply = node.main.send_one(&get).await.map_err(failed)?;
+        return Ok(typed::<Bytes>(Some(reply), cluster)?.0);
+    };
+    let reply = second.while_bytes_arrive(settings.heartbeat, second.send_one(&get));
+    let reply = match reply.await {
+        Ok(reply) => reply.map_err(failed),
+        Err(silent) => Err(RequestError::Lost(silent)),
+    };
+    if matches!(reply, Err(RequestError::Lost(_))) {
+        second.ended.mark();
+        return Err(RequestError::LostSecond);
     }
-    Ok(Reply {
-        value,
-        life,
-        tracked,
-    })
+    Ok(typed::<Bytes>(Some(reply?), cluster)?.0)
+}
+
+/// How long the server keeps a key at least, by its answer to `PTTL`.
+fn life(left: i64) -> Option<Duration> {
+    if left == -1 {
+        return None;
+    }
+    // The server counts whole milliseconds from a reading of its clock that is truncated to one:
+    // its deadline may be up to a millisecond earlier than the answer says.
+    let left = u64::try_from(left).unwrap_or(0).saturating_sub(1);
+    Some(Duration::from_millis(left))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answered(replies: Vec<Value>, opt_in: bool) -> Answer {
-        answer(replies, opt_in, false, true)
-    }
-
     fn value(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    fn life(pttl: i64) -> Option<Duration> {
-        answered(vec![value("v"), Value::Int(pttl)], false)
-            .unwrap()
-            .life
     }
 
     #[test]
@@ -312,23 +300,20 @@ mod tests {
 
     #[test]
     fn replies_are_told_apart() {
-        let present = answered(vec![Value::Okay, value("v"), Value::Int(-1)], true).unwrap();
-        assert_eq!(present.value.as_deref(), Some(&b"v"[..]));
-        let absent = answered(vec![Value::Nil, Value::Int(-2)], false).unwrap();
-        assert_eq!(absent.value, None);
-        for strange in [
-            vec![],
-            vec![Value::Nil],
-            vec![Value::Int(1), Value::Int(1)],
-            vec![value("v"), Value::Nil],
-        ] {
+        let bytes = |reply| typed::<Bytes>(reply, false);
+        assert_eq!(bytes(Some(value("v"))).unwrap().0, Some(b"v".to_vec()));
+        assert_eq!(bytes(Some(Value::Nil)).unwrap().0, None);
+        for strange in [None, Some(Value::Int(1)), Some(Value::Okay)] {
             let shown = format!("{strange:?}");
-            let request_error = answered(strange, false).unwrap_err();
+            let request_error = bytes(strange).unwrap_err();
             let protocol = matches!(
                 request_error,
                 RequestError::OutOfStep(NearError::Protocol(_))
             );
             assert!(protocol, "{shown}: {request_error:?}");
+        }
+        for strange in [value("1"), Value::Nil] {
+            assert!(typed::<Whole>(Some(strange), false).is_err());
         }
     }
 

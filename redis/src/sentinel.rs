@@ -57,6 +57,11 @@ struct View {
     address: String,
 }
 
+/// Whether each of the sentinels has answered or failed.
+fn is_complete(round: &Round) -> bool {
+    round.iter().all(Option::is_some)
+}
+
 /// Whether most of the sentinels have answered.
 fn most(round: &Round) -> bool {
     heard(round).count() > round.len() / 2
@@ -90,7 +95,6 @@ impl Sentinels {
     pub(crate) async fn primary(&self, settings: &Settings) -> Result<Client, NearError> {
         let known = self.known.borrow().clone();
         let round = watch::Sender::new(vec![None; known.len()]);
-        let is_complete = |round: &Round| round.iter().all(Option::is_some);
         let enough = async {
             let mut seen = round.subscribe();
             let _ = seen
@@ -108,15 +112,9 @@ impl Sentinels {
             self.epoch.store(view.epoch, Ordering::Relaxed);
             return with_address(&self.primary, &view.address);
         }
-        let mut faults = round
-            .iter()
-            .flatten()
-            .filter_map(|said| said.as_ref().err());
-        let none = "there are 0 sentinels to ask, but at least one is needed";
-        Err(faults
-            .next_back()
-            .cloned()
-            .unwrap_or(NearError::Config(none.into())))
+        let none = NearError::Config("there are 0 sentinels, but at least one is needed".into());
+        let mut faults = round.iter().flatten().filter_map(|said| said.clone().err());
+        Err(faults.next_back().unwrap_or(none))
     }
 
     /// Ends when the sentinels name another server than the one at the address `present`. Each is
@@ -190,20 +188,14 @@ impl Sentinels {
         let ended = Ended::default();
         let opening = Connection::open(settings, info, Login::OfClient, ended, on_push);
         let mut opened = opening.await?;
-        let mut has_subscribed = false;
+        // A user who may not subscribe hears of a switch by the next answer.
+        let subscribing = opened.requests.subscribe(SWITCH);
+        let _ = timeout(settings.connect_timeout, subscribing).await;
         loop {
             let next = Instant::now() + every;
             let asking = self.ask(address, sentinel, &opened);
             hear(within_time(every, address, asking).await?);
-            if has_subscribed {
-                let _ = timeout_at(next, reported.notified()).await;
-            } else {
-                has_subscribed = true;
-                // A user who may not subscribe hears of a switch by the next answer. The one that
-                // follows at once tells of a switch that came before the subscription.
-                let subscribing = opened.requests.subscribe(SWITCH);
-                let _ = timeout(settings.connect_timeout, subscribing).await;
-            }
+            let _ = timeout_at(next, reported.notified()).await;
         }
     }
 
@@ -252,26 +244,24 @@ impl Sentinels {
             .map_or(address.clone(), |(name, _)| name.to_string())
     }
 
-    /// Notes which sentinels there are, from what those asked have said. One is forgotten when it
-    /// has not answered, and none that has answered knows it.
+    /// Notes which sentinels there are, once each of those asked has answered or failed: those that
+    /// the user has named, that have answered, or that these know.
     fn learn(&self, asked: &Known, round: &Round) {
-        let is_complete = round.iter().all(Option::is_some);
+        if !is_complete(round) || heard(round).next().is_none() {
+            return;
+        }
         let mut known = self.named.clone();
         for ((address, sentinel), said) in asked.iter().zip(round) {
-            if !is_complete || matches!(said, Some(Ok(_))) {
+            if let Some(Ok(heard)) = said {
                 known.insert(address.clone(), sentinel.clone());
+                known.extend(heard.others.clone());
             }
         }
-        for heard in heard(round) {
-            known.extend(heard.others.clone());
-        }
-        if heard(round).next().is_some() {
-            self.known.send_if_modified(|before| {
-                let is_new = !before.keys().eq(known.keys());
-                *before = known;
-                is_new
-            });
-        }
+        self.known.send_if_modified(|before| {
+            let is_new = !before.keys().eq(known.keys());
+            *before = known;
+            is_new
+        });
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) suspects: Suspects,
     pub(crate) reports: Reports,
     /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
-    pub(crate) flights: Cache<Arc<[u8]>, Cached<V>>,
+    pub(crate) flights: Cache<Arc<[u8]>, Result<Option<V>, NearError>>,
     /// What was awaited goes on here when its call has gone.
     pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.

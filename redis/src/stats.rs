@@ -96,7 +96,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys read from the server; a key that is read again after a disconnect counts twice.
+    /// Keys read from the server; a key that is read again, after a disconnect or since its value
+    /// turns out to be large, counts twice.
     loads by load;
     /// Loads whose value was returned, but not kept, since the key changed meanwhile.
     revoked_loads by revoked_load;

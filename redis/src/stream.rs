@@ -90,24 +90,26 @@ pub(crate) async fn open(info: &ConnectionInfo) -> io::Result<Option<(Noted, Arc
 /// Connects to the address that accepts first. Each has some time before the next one is tried,
 /// too (RFC 8305): one that is dead delays the others by that time.
 async fn first_to_accept(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut addresses = addresses.peekable();
     let mut refused = io::Error::other("the name of the host has no address");
     let mut attempts = JoinSet::new();
-    for address in addresses {
-        attempts.spawn(TcpStream::connect(address));
-        match timeout(NEXT_ADDRESS_AFTER, attempts.join_next()).await {
+    loop {
+        if let Some(address) = addresses.next() {
+            attempts.spawn(TcpStream::connect(address));
+        }
+        let ended = match addresses.peek() {
+            Some(_) => timeout(NEXT_ADDRESS_AFTER, attempts.join_next()).await,
+            None => Ok(attempts.join_next().await),
+        };
+        match ended {
             Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
             Ok(Some(Ok(Err(error)))) => refused = error,
-            _ => {}
+            Ok(Some(Err(panic))) => refused = io::Error::other(panic),
+            Ok(None) => return Err(refused),
+            // The next address is tried beside it.
+            Err(_) => {}
         }
     }
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => refused = error,
-            Err(ended) => refused = io::Error::other(ended),
-        }
-    }
-    Err(refused)
 }
 
 impl AsyncRead for Noted {

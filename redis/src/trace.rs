@@ -12,13 +12,9 @@ use crate::error::NearError;
 #[cfg(feature = "tracing")]
 use tracing::{Instrument, debug, debug_span, info, warn};
 
-/// What is traced.
+/// From which time on a request is slow.
 #[cfg(feature = "tracing")]
-#[derive(Clone)]
-pub(crate) struct Traced {
-    pub(crate) slow: std::time::Duration,
-    pub(crate) keys: bool,
-}
+const SLOW: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// An attempt to connect, in a span of its own.
 pub(crate) async fn connecting<T>(
@@ -60,11 +56,11 @@ pub(crate) async fn request<T>(
     #[cfg(feature = "tracing")]
     {
         let begun = std::time::Instant::now();
-        let key = Some(asked).filter(|_| settings.traced.keys);
+        let key = Some(asked).filter(|_| settings.trace_keys);
         let key = key.map(crate::error::display_key);
         let span = debug_span!("request", command, key);
         let outcome = request.instrument(span).await;
-        if begun.elapsed() >= settings.traced.slow {
+        if begun.elapsed() >= SLOW {
             warn!(command, key, took = ?begun.elapsed(), "slow request");
         }
         outcome

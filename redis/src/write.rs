@@ -5,18 +5,16 @@
 //! invalidation or the server's report revokes it. So after a write has returned, reads of this
 //! process see it, or a later one.
 
-use crate::cached::Content;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, NearKey, ToKey, Val};
-use crate::link::{EndIfGivenUp, Link};
+use crate::link::Link;
 use crate::near::NearCache;
 use crate::placeholder;
-use crate::request::{Bytes, Okay, RequestError, Whole, no_node, typed};
+use crate::request::{Okay, RequestError, Whole, no_node, typed};
 use crate::shared::{Lazily, Shared};
-use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
-use redis::{Arg, Cmd, FromRedisValue, Value};
+use redis::{Arg, Cmd, FromRedisValue};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -25,6 +23,8 @@ use tokio::time::timeout;
 
 /// How many writes of one call are under way at a time.
 pub(crate) const WRITES_AT_ONCE: usize = 128;
+/// From how many bytes on a write goes over a connection of its own.
+const LARGE_WRITE: usize = 64 << 10;
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -171,17 +171,15 @@ where
         Ok(touched > 0)
     }
 
-    /// Reads a key from the server and gives it a new time to live in one step (`GETEX`); `None` if
-    /// the server has none.
+    /// Gives a key a new time to live on the server, and reads it there, in one round trip; `None`
+    /// if the server has none.
     ///
-    /// As after each write, the next read loads the entry from the server. After a call that had no
-    /// answer, the value is read without touching it first: if that ends the connection, the key is
-    /// refused.
+    /// As after each write, the next read loads the entry from the server. A value that another
+    /// client writes between the two steps has its own time to live.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set) and [`get`](Self::get), but within twice `request_timeout`. A server
-    /// before Redis 6.2 does not know `GETEX`.
+    /// As [`set`](Self::set) and [`get`](Self::get). The key may have its new life then.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -196,24 +194,9 @@ where
         Q: ToOwned<Owned = K> + ?Sized,
     {
         let key = key.to_owned();
-        let bytes = self.shared.settings.keys.bytes(&key);
-        if self.shared.suspects.way(&bytes) != Way::Quickest {
-            // It is asked for alone, and refused if that ends a connection, too.
-            self.refresh(&key).await?;
-        }
-        let mut cmd = redis::cmd("GETEX");
-        cmd.arg(&bytes).arg("PX").arg(whole_millis(ttl)?);
-        let value: Result<Bytes, _> = Box::pin(self.shared.write(&key, cmd)).await;
-        if matches!(value, Err(NearError::Unconfirmed { .. })) {
-            self.shared.suspects.accuse(&bytes);
-        }
-        let Bytes(Some(value)) = value? else {
-            return Ok(None);
-        };
-        match self.shared.content(&bytes, &value, None)? {
-            Content::Value(value) => Ok(Some(value)),
-            _ => Ok(None),
-        }
+        let (touched, found) = tokio::join!(self.touch(&key, ttl), self.refresh(&key));
+        touched?;
+        found
     }
 }
 
@@ -276,29 +259,26 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     pub(crate) async fn write<T: FromRedisValue>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
-        let bytes = self.settings.keys.bytes(key);
-        self.write_in_time(&bytes, cmd).await
+        self.write_in_time(&self.settings.keys.bytes(key), &cmd)
+            .await
     }
 
-    /// Sends a command about the server's key `bytes`, and leaves the local cache alone. It may be
-    /// one that reads, too.
+    /// A write that leaves the local cache alone.
     pub(crate) async fn write_in_time<T: FromRedisValue>(
         &self,
         bytes: &[u8],
-        cmd: Cmd,
+        cmd: &Cmd,
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let written = timeout(limit, self.write_once(bytes, &cmd, &mut sent)).await;
-        let written = written.unwrap_or_else(|_| {
-            Err(if sent {
-                let reason = format!("no reply within {limit:?}");
-                NearError::Unconfirmed { reason }
-            } else {
-                self.timed_out()
-            })
-        });
-        written.map_err(|error| error.of_key(bytes))
+        let replied = match timeout(limit, self.write_once(bytes, cmd, &mut sent)).await {
+            Ok(replied) => replied,
+            Err(_) if sent => Err(NearError::Unconfirmed {
+                reason: format!("no reply within {limit:?}"),
+            }),
+            Err(_) => Err(self.timed_out()),
+        };
+        replied.map_err(|error| error.of_key(bytes))
     }
 
     /// Sends the command until a server has executed or refused it. A command that the server may
@@ -312,100 +292,79 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         loop {
             let (_, link) = self.link().await?;
             let generation = link.generation;
-            *sent = true;
-            // A question for a size changes nothing.
-            if !matches!(cmd.args_iter().next(), Some(Arg::Simple(b"STRLEN"))) {
-                self.counters.write();
-            }
-            let sending = send(&link, bytes, cmd);
+            let sending = self.send(&link, bytes, cmd, sent);
             let reply = tokio::select! {
                 biased;
                 reply = trace::request(&self.settings, "write", bytes, sending) => reply,
                 () = self.line.left(generation) => Err(RequestError::LostSecond),
             };
-            match reply {
+            let reason = match reply {
                 Ok(value) => return Ok(value),
                 Err(RequestError::Failed(error)) => return Err(error),
                 Err(RequestError::Lost(error) | RequestError::OutOfStep(error)) => {
                     let reason = error.to_string();
                     self.lost(generation, error);
-                    return Err(NearError::Unconfirmed { reason });
+                    reason
                 }
-                Err(RequestError::LostSecond) => {
-                    let reason = "the connection was lost".into();
-                    return Err(NearError::Unconfirmed { reason });
-                }
-                // The server did not execute it.
+                Err(RequestError::LostSecond) => "the connection was lost".into(),
                 Err(error) => {
+                    // The server did not execute it.
                     *sent = false;
                     self.ready_again(generation, error).await;
+                    continue;
                 }
+            };
+            if *sent {
+                return Err(NearError::Unconfirmed { reason });
             }
         }
     }
-}
 
-/// Sends a command about the server's key `bytes`.
-async fn send<T: FromRedisValue>(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<T, RequestError> {
-    match send_to_its_node(link, bytes, cmd).await {
-        Err(RequestError::Ask(address)) => {
-            typed(Some(link.send_asking(&address, cmd.clone()).await?), true)
+    /// Sends a command about the server's key `bytes`. Notes when it begins to be sent.
+    async fn send<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        bytes: &[u8],
+        cmd: &Cmd,
+        sent: &mut bool,
+    ) -> Result<T, RequestError> {
+        let cluster = link.is_cluster();
+        let failed = |error| RequestError::of(error, cluster);
+        let node = link.node_for(bytes).ok_or_else(no_node)?;
+        // Requests of other keys would wait behind a large value.
+        let lent = if length(cmd) >= LARGE_WRITE {
+            node.lend().await.map_err(failed)?
+        } else {
+            None
+        };
+        *sent = true;
+        self.counters.write();
+        let reply = match &lent {
+            Some(lent) => lent.connection.send_one(cmd).await.map_err(failed),
+            None => node.main.send_one(cmd).await.map_err(failed),
+        };
+        if let Some(mut lent) = lent {
+            if matches!(reply, Err(RequestError::Lost(_))) {
+                return Err(RequestError::LostSecond);
+            }
+            lent.is_answered = true;
         }
-        reply => typed(Some(reply?), link.is_cluster()),
+        let reply = match reply {
+            Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await,
+            reply => reply,
+        };
+        typed(Some(reply?), cluster)
     }
-}
-
-async fn send_to_its_node(link: &Link, bytes: &[u8], cmd: &Cmd) -> Result<Value, RequestError> {
-    let node = link.node_for(bytes).ok_or_else(no_node)?;
-    let mut main = node.main.requests.clone();
-    let failed = |error| RequestError::of(error, link.is_cluster());
-    // Requests of other keys would wait behind a large value.
-    let lent = if length(cmd) >= LARGE {
-        node.writes.lend().await
-    } else {
-        None
-    };
-    let Some(lent) = lent else {
-        let reply = main.send_packed_command(cmd).await;
-        return reply.and_then(Value::extract_error).map_err(failed);
-    };
-    let mut apart = lent.requests.clone();
-    let (ping, mut ask_id) = (redis::cmd("PING"), redis::cmd("CLIENT"));
-    ask_id.arg("ID");
-    // What was sent before over the main connection comes before, too. A refusal is an answer.
-    let (before, id) = tokio::join!(
-        main.send_packed_command(&ping),
-        apart.send_packed_command(&ask_id)
-    );
-    if let Err(error) = before {
-        // The main connection has ended, so nothing could end the other one.
-        return Err(failed(error));
-    }
-    let Ok(Value::Int(id)) = id else {
-        // The server does not tell the number, so it could not be told to end the connection.
-        if id.is_ok() {
-            node.writes.take_back(lent).await;
-        }
-        let reply = main.send_packed_command(cmd).await;
-        return reply.and_then(Value::extract_error).map_err(failed);
-    };
-    let mut end = EndIfGivenUp { node, id: Some(id) };
-    let reply = apart.send_packed_command(cmd).await;
-    let reply = reply.and_then(Value::extract_error).map_err(failed);
-    if matches!(reply, Err(RequestError::Lost(_))) {
-        return Err(RequestError::LostSecond);
-    }
-    end.id = None;
-    node.writes.take_back(lent).await;
-    reply
 }
 
 fn length(cmd: &Cmd) -> usize {
-    let lengths = cmd.args_iter().map(|arg| match arg {
-        Arg::Simple(bytes) => bytes.len(),
-        _ => 0,
-    });
-    lengths.sum()
+    let mut length = 0;
+    for arg in cmd.args_iter() {
+        if let Arg::Simple(bytes) = arg {
+            length += bytes.len();
+        }
+    }
+    length
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ async fn a_process_that_waits_is_told() {
             told - ended
         );
         let sent = proxy.take_sent().concat();
-        let commands = ["GET\r\n", "PTTL\r\n", "CACHING\r\n"];
+        let commands = ["GETRANGE\r\n", "PTTL\r\n", "CACHING\r\n"];
         let commands = commands.map(|name| sent.matches(name).count());
         let all: usize = commands.iter().sum();
         println!("{all} commands in 4 s");
@@ -371,6 +371,12 @@ async fn the_least_rights_are_enough() {
         })
         .await;
         assert!(near.delete("user:2").await.unwrap());
+        let large = "x".repeat(100 << 10);
+        near.set("user:4", &large, TTL).await.unwrap();
+        assert_eq!(near.get("user:4").await.unwrap(), Some(large));
+        // Each over a connection of its own.
+        let clients: String = writer.send(&["CLIENT", "LIST"]).await;
+        assert_eq!(clients.matches("user=near").count(), 3, "{clients}");
         assert_eq!(near.stats().unsaved_loads(), 0);
     }
 }
@@ -556,6 +562,34 @@ async fn the_source_serves_while_the_server_is_away() {
         connected(&near).await;
         let load = load_after(Duration::ZERO, "new");
         assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "new");
+    }
+}
+
+/// A server that is only silent serves again without a new connection: nothing that the source has
+/// said meanwhile is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_loaded_while_the_server_is_silent_is_not_kept() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port)
+            .request_timeout(Duration::from_millis(400))
+            .heartbeat(Duration::from_secs(60))
+            .load_when_away(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        proxy.hold(Direction::ToClient);
+        let load = load_after(Duration::ZERO, "old");
+        assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "old");
+        writer.set("k", "new").await;
+        proxy.release(Direction::ToClient);
+        until("the server serves again", async || {
+            near.get("other").await.is_ok()
+        })
+        .await;
+        let found = near.get("k").await.unwrap();
+        assert!(found.as_deref() != Some("old"), "{found:?}");
+        assert_eq!(near.stats().lost_connections(), 0);
     }
 }
 
@@ -807,8 +841,10 @@ async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
         .await;
         let ttl: u64 = writer.send(&["TTL", "k"]).await;
         assert!(ttl > 3000, "{ttl}");
-        // From the server: its reply comes after the report of the change.
+        // The first reply comes after the report of the change, which may revoke it. The second one
+        // is kept.
         assert!(near.refresh("k").await.unwrap().is_some());
+        assert!(near.get("k").await.unwrap().is_some());
         // A client gives the key another deadline while the load runs, for longer than a renewal.
         let mut touching = writer.clone();
         let failing = async {
@@ -824,8 +860,10 @@ async fn a_load_ahead_that_fails_or_comes_too_late_changes_nothing() {
         .await;
         let ttl: u64 = writer.send(&["TTL", "k"]).await;
         assert!(ttl > 7000, "{ttl}");
-        // From the server: its reply comes after the report of the change.
+        // The first reply comes after the report of the change, which may revoke it. The second one
+        // is kept.
         assert!(near.refresh("k").await.unwrap().is_some());
+        assert!(near.get("k").await.unwrap().is_some());
         let runs = near.stats().load_runs();
         let mut deleting = writer.clone();
         let load = async {

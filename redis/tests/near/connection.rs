@@ -133,7 +133,7 @@ async fn the_old_connection_never_touches_the_new_generation() {
             async move { read(&near, "k").await }
         });
         until("the server has the request", async || {
-            writer.clone().calls("get").await == 1
+            writer.clone().calls("getrange").await == 1
         })
         .await;
         writer.set("k", "new").await;

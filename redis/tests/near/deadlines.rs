@@ -5,7 +5,7 @@ use crate::support::server::{Server, installed};
 use crate::support::{Writer, near, read, until};
 use std::time::{Duration, Instant};
 
-/// `GET` and `PTTL` go out together, in one piece.
+/// `GETRANGE` and `PTTL` go out together, in one piece.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_pipeline_asks_for_value_and_deadline() {
     for program in installed() {
@@ -18,7 +18,8 @@ async fn one_pipeline_asks_for_value_and_deadline() {
             .unwrap();
         proxy.take_sent();
         assert_eq!(near.get("k").await.unwrap(), None);
-        let expected = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*2\r\n$4\r\nPTTL\r\n$1\r\nk\r\n";
+        let expected = "*4\r\n$8\r\nGETRANGE\r\n$1\r\nk\r\n$1\r\n0\r\n$5\r\n16384\r\n\
+                        *2\r\n$4\r\nPTTL\r\n$1\r\nk\r\n";
         assert_eq!(proxy.take_sent(), [expected]);
     }
 }

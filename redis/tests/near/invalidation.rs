@@ -27,7 +27,7 @@ async fn a_report_after_the_reply_revokes_the_load() {
             async move { read(&near, "k").await }
         });
         until("the server has the request", async || {
-            writer.clone().calls("get").await == 1
+            writer.clone().calls("getrange").await == 1
         })
         .await;
         writer.set("k", "new").await;
@@ -62,7 +62,7 @@ async fn a_report_before_the_reply_revokes_the_load() {
             async move { read(&near, "k").await }
         });
         until("the server has the request", async || {
-            writer.clone().calls("get").await == 2
+            writer.clone().calls("getrange").await == 2
         })
         .await;
         proxy.release(Direction::ToClient);
@@ -146,7 +146,7 @@ async fn a_null_report_outdates_the_loads_under_way() {
             async move { read(&near, "k").await }
         });
         until("the server has the request", async || {
-            writer.clone().calls("get").await == 1
+            writer.clone().calls("getrange").await == 1
         })
         .await;
         writer.send::<()>(&["FLUSHALL"]).await;

@@ -37,7 +37,7 @@ async fn a_herd_on_a_cold_key_sends_one_get() {
         for found in herd(&near, "k", 1000).await {
             assert_eq!(found.unwrap().as_deref(), Some("v"));
         }
-        assert_eq!(writer.calls("get").await, 1);
+        assert_eq!(writer.calls("getrange").await, 1);
         assert_eq!(writer.calls("pttl").await, 1);
         assert_eq!(near.stats().loads(), 1);
     }
@@ -93,7 +93,7 @@ async fn the_second_read_is_a_hit() {
         }
         assert_eq!(near.stats().loads(), 1);
         assert_eq!(near.stats().local().hits(), 9);
-        assert_eq!(writer.calls("get").await, 1);
+        assert_eq!(writer.calls("getrange").await, 1);
     }
 }
 

@@ -67,12 +67,9 @@ async fn what_happens_is_traced() {
             log.0.lock().unwrap().clear();
             let server = Server::start(&program, &[]).await;
             let proxy = Proxy::to(server.port).await;
-            let near = near(proxy.port)
-                .trace_slow(Duration::from_millis(50))
-                .trace_keys(keys);
-            let near = near.connect().await.unwrap();
+            let near = near(proxy.port).trace_keys(keys).connect().await.unwrap();
             near.set("secret", "v".to_string(), None).await.unwrap();
-            proxy.delay(Direction::ToClient, Duration::from_millis(100));
+            proxy.delay(Direction::ToClient, Duration::from_millis(150));
             assert_eq!(read(&near, "secret").await, "v");
             proxy.delay(Direction::ToClient, Duration::ZERO);
             proxy.cut();
