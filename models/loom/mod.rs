@@ -31,6 +31,7 @@
 //! | `node_life::extend_against_freeze_of_a_node…` | the same for a node without a deadline |
 //! | `node_life::claim_against_freeze…` | the deadline is due afterwards |
 //! | `node_life::a_removal_against_a_read…` | a reader that sees Removed finds the slot empty |
+//! | `node_life::a_move_of_both_deadlines…` | a read of the new one sees the new own one |
 //! | `node_life::publication_against_a_look_up…` | a reader finds the whole node or none |
 //! | `moves::a_look_up_against_a_split_finds_what_moves` | an entry that moves is found |
 //! | `moves::a_visit_against_a_split…` | an entry that moves is yielded once |

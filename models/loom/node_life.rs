@@ -1,7 +1,8 @@
 //! One node: read against replace against expire.
 
-use super::{Node, Owned, explore};
-use crate::node::NodeState;
+use super::{Node, Owned, explore, new_node};
+use crate::map::Map;
+use crate::node::{Columns, NodeState, Times};
 use crate::time::{self, NEVER};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, Ordering};
@@ -157,6 +158,30 @@ fn a_move_without_an_event_of_its_own_against_the_pass_is_seen_by_it() {
         let leaves_event = reader.join().unwrap();
         assert!(seen == 50 || leaves_event, "the pass never hears of it");
         assert_eq!(node.0.state(), NodeState::InMap);
+    });
+}
+
+#[test]
+fn a_move_of_both_deadlines_against_a_read_never_shows_the_new_one_with_the_former_own() {
+    explore(|| {
+        let columns = Columns {
+            own: true,
+            ..Columns::default()
+        };
+        let mut map = Map::new(1, 4, columns).expect("memory for a small map");
+        let both = |deadline| Times {
+            deadline,
+            own: deadline,
+            ..Times::NONE
+        };
+        let node = map.lock(1).add_absent(new_node(1), both(100));
+        // As a read does, with no lock of a shard.
+        let reader = thread::spawn(move || (node.deadline(), node.own_deadline()));
+        assert!(map.lock(1).set_deadlines(node, 100, 200, 200));
+        let (deadline, own) = reader.join().unwrap();
+        assert!(deadline == 100 || (deadline, own) == (200, 200));
+        // The node needs no destructor, and its memory is freed with the map.
+        map.take_apart(|_| ());
     });
 }
 
