@@ -7,6 +7,10 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use wheelhouse::compute::{CompResult, Entry, Op};
+use wheelhouse::expiry::{
+    Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing,
+};
+use wheelhouse::refresh::{JitteredRefresh, Ready};
 use wheelhouse::{
     BuildError, Cache, CacheBuilder, DefaultHasher, Delivery, Downtime, Ended, EntryRef,
     EntrySelector, EvictionPolicy, Filled, Iter, Lease, Leased, LoadError, Loaded, LoadingBuilder,
@@ -64,13 +68,18 @@ macro_rules! rows {
 type K = String;
 type V = u32;
 type E = std::io::Error;
+/// A closure that holds nothing.
+type F = fn(&K, &V);
 
 fn rows() -> Vec<(&'static str, String)> {
     rows! {
+        "Accessing": Accessing<F>,
         "BuildError": BuildError,
+        "ByClosure": ByClosure<F, true, false>,
         "Cache": Cache<K, V>,
         "CacheBuilder": CacheBuilder<K, V>,
         "CompResult": CompResult<K, V>,
+        "Creating": Creating<F>,
         "DefaultHasher": DefaultHasher,
         "Delivery": Delivery,
         "Downtime": Downtime,
@@ -81,6 +90,8 @@ fn rows() -> Vec<(&'static str, String)> {
         "EvictionPolicy": EvictionPolicy,
         "Filled": Filled<V>,
         "Iter": Iter<'static, K, V>,
+        "Jittered": Jittered<Never>,
+        "JitteredRefresh": JitteredRefresh<Ready>,
         "Lease": Lease<K, V>,
         "Leased": Leased<K, V>,
         "LoadError": LoadError<E>,
@@ -89,9 +100,11 @@ fn rows() -> Vec<(&'static str, String)> {
         "LoadingCache": LoadingCache<K, V, E>,
         "MaintenanceTask": MaintenanceTask,
         "ManualTicker": ManualTicker,
+        "Never": Never,
         "Op": Op<V>,
         "Policy": Policy<'static, K, V>,
         "RandomState": RandomState,
+        "Ready": Ready,
         "RefEntrySelector": RefEntrySelector<'static, K, str, V>,
         "Refreshing": Refreshing<V, E>,
         "Reloaded": Reloaded<V>,
@@ -104,7 +117,10 @@ fn rows() -> Vec<(&'static str, String)> {
         "Stat": Stat,
         "StatValue": StatValue,
         "Stats": Stats,
+        "Until": Until<F>,
         "View": View<'static, K, V, RandomState>,
+        "WritesOnly": WritesOnly<Never>,
+        "Writing": Writing<F>,
     }
 }
 
@@ -137,10 +153,16 @@ fn each_public_type_has_the_auto_traits_that_programs_rely_on() {
     assert_eq!(found, exceptions);
 }
 
-/// Names that `pub use` lists in `src/lib.rs` and that begin like a type, without traits.
+/// Names that begin like a type, without traits: those that `pub use` lists in the files with the
+/// exports, and those that `compute` declares.
 #[test]
 fn each_public_type_has_a_row() {
-    let root = include_str!("../../../src/lib.rs");
+    let exports = concat!(
+        include_str!("../../../src/lib.rs"),
+        include_str!("../../../src/expiry/mod.rs"),
+        include_str!("../../../src/refresh/mod.rs"),
+    );
+    let compute = include_str!("../../../src/compute.rs");
     let traits = [
         "Alarm",
         "AsyncLoader",
@@ -155,13 +177,17 @@ fn each_public_type_has_a_row() {
         "QuantaRecent",
     ];
     let rows: BTreeSet<_> = rows().into_iter().map(|(name, _)| name).collect();
-    let lists = root.split("pub use ").skip(1);
+    let lists = exports.split("pub use ").skip(1);
     let lists = lists.map(|rest| rest.split(';').next().unwrap_or_default());
     let words = lists.flat_map(|list| list.split(|c: char| !c.is_alphanumeric()));
+    let enums = compute.split("\npub enum ").skip(1);
+    let declared = enums.chain(compute.split("\npub struct ").skip(1));
+    let declared = declared.map(|rest| rest.split('<').next().unwrap_or_default());
     let named: BTreeSet<_> = (words.filter(|word| word.starts_with(char::is_uppercase)))
+        .chain(declared)
         .filter(|word| !traits.contains(word))
         .collect();
-    assert!(named.len() > 30, "the exports of src/lib.rs: {named:?}");
+    assert!(named.len() > 45, "the public types: {named:?}");
     let without: Vec<_> = named.difference(&rows).collect();
     assert!(without.is_empty(), "no row for {without:?}");
 }
