@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) writes: Arc<Second>,
 }
 
-/// The second connection, which one large write has alone.
+/// A second connection, which one large write has alone.
 ///
 /// If the write is given up, what was sent of it may still be on its way, and would come after a
 /// later write of the key. So the server is told to end the connection.
@@ -42,16 +42,17 @@ pub(crate) struct Lent<'a> {
     node: &'a Node,
     pub(crate) connection: Connection,
     pub(crate) is_answered: bool,
-    _alone: MutexGuard<'a, ()>,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let id = match self.connection.id {
-            Some(id) if !self.is_answered => id,
-            _ => return,
+        if self.is_answered {
+            self.node.writes.take_back(&self.connection);
+            return;
+        }
+        let Some(id) = self.connection.id else {
+            return;
         };
-        self.connection.ended.mark();
         let main = self.node.main.clone();
         let mut ending = Box::pin(unconstrained(async move {
             // Not over a new connection, if this one has ended: the server may have restarted, and
@@ -87,34 +88,18 @@ impl Node {
         alive(&self.address, replies, any_role)
     }
 
-    /// The second connection, for one large write alone; `None` where the main one has to serve.
+    /// A second connection, for one large write alone; `None` where the main one has to serve.
     /// What was sent before over the main connection comes before what is sent over this one.
     pub(crate) async fn lend(&self) -> RedisResult<Option<Lent<'_>>> {
-        let lending = async {
-            loop {
-                let connection = self.writes.connection().await?;
-                // Else the write could not be ended.
-                connection.id?;
-                let alone = self.writes.alone.lock().await;
-                // The write before may have been given up.
-                if !connection.ended.is_marked() {
-                    return Some((connection, alone));
-                }
-            }
-        };
-        let lent = timeout(self.writes.longest_wait(), lending).await;
-        let Ok(Some((connection, alone))) = lent else {
+        let Some(connection) = self.writes.take().await else {
             return Ok(None);
         };
         // A refusal is an answer.
-        let mut ping = Pipeline::with_capacity(1);
-        ping.cmd("PING");
-        self.main.send(&ping).await?;
+        self.main.send(redis::pipe().cmd("PING")).await?;
         Ok(Some(Lent {
             node: self,
             connection,
             is_answered: false,
-            _alone: alone,
         }))
     }
 }
@@ -128,8 +113,6 @@ pub(crate) struct Second {
     /// The connection whose server this one has to reach, too.
     main: Connection,
     state: Mutex<SecondState>,
-    /// Locked by the large write that has the connection.
-    alone: Mutex<()>,
     /// That of `connect`. A caller's own may stand still, with the state locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
@@ -155,7 +138,6 @@ impl Second {
             info,
             main,
             state: Mutex::new(SecondState::None),
-            alone: Mutex::new(()),
             runtime: Handle::current(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         })
@@ -167,15 +149,35 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    /// How long a call waits for the connection: if in vain, it needs time for the main one.
-    fn longest_wait(&self) -> Duration {
-        self.settings.request_timeout / 2
+    /// The connection, for all who ask for it.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
+        let attempt = self.runtime.spawn(self.clone().open());
+        // A call that waits in vain needs time for the main connection. The attempt goes on.
+        let limit = self.settings.request_timeout / 2;
+        timeout(limit, attempt).await.ok()?.ok()?
     }
 
-    pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
-        // The attempt goes on when its call has gone.
-        let attempt = self.runtime.spawn(self.clone().open());
-        timeout(self.longest_wait(), attempt).await.ok()?.ok()?
+    /// The connection for one caller alone; `None` also where the server could not be told to end
+    /// it.
+    async fn take(self: &Arc<Self>) -> Option<Connection> {
+        loop {
+            self.connection().await?.id?;
+            let mut state = self.state.lock().await;
+            match std::mem::replace(&mut *state, SecondState::None) {
+                SecondState::Open(taken) => return Some(taken),
+                // Another write has taken it.
+                other => *state = other,
+            }
+        }
+    }
+
+    /// Takes back what one caller had alone, unless there is another one already.
+    fn take_back(&self, connection: &Connection) {
+        if let Ok(mut state) = self.state.try_lock() {
+            if let SecondState::None = *state {
+                *state = SecondState::Open(connection.clone());
+            }
+        }
     }
 
     async fn open(self: Arc<Self>) -> Option<Connection> {

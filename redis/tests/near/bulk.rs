@@ -111,6 +111,26 @@ async fn a_slow_link_brings_all_keys() {
     }
 }
 
+/// Many more keys than the limit of a call would suffice for, through a delay of a millisecond.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_fails_none_of_many_cold_keys() {
+    const KEYS: usize = 160_000;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        fill(&mut writer, KEYS).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.connect().await.unwrap();
+        proxy.delay(Direction::ToClient, Duration::from_millis(1));
+        let begun = Instant::now();
+        let found = near.get_all((0..KEYS).map(|n| format!("k{n}"))).await;
+        println!("{:?}", begun.elapsed());
+        let failed = found.iter().filter(|value| value.is_err()).count();
+        assert_eq!(failed, 0);
+    }
+}
+
 /// Values stop arriving in the middle of a call: what has arrived is returned, and kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_arrived_in_time_is_kept() {

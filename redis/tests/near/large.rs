@@ -452,28 +452,33 @@ async fn a_second_connection_to_another_server_is_not_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_write_that_was_not_sent_says_so() {
     for program in installed() {
-        let server = Server::start(&program, &[]).await;
-        let proxy = Proxy::to(server.port).await;
-        let near = near(proxy.port).request_timeout(Duration::from_secs(2));
-        let near = near.heartbeat(Duration::from_secs(60));
-        let near = near.connect().await.unwrap();
-        let large = "x".repeat(100 << 10);
-        near.set("k", &large, None).await.unwrap();
-        assert_eq!(near.stats().writes(), 1);
-        proxy.hold(Direction::ToClient);
-        let written = near.set("k", &large, None).await;
-        assert!(
-            matches!(written, Err(NearError::TimedOut { .. })),
-            "{written:?}"
-        );
-        assert_eq!(near.stats().writes(), 1, "nothing was sent");
-        let (writing, value) = (near.clone(), large.clone());
-        let writing = tokio::spawn(async move { writing.set("k", value, None).await });
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        proxy.cut();
-        // It goes over the next connection.
-        writing.await.unwrap().unwrap();
-        assert_eq!(near.stats().writes(), 2);
+        for ends in [false, true] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let near = near(proxy.port).request_timeout(Duration::from_secs(4));
+            let near = near.heartbeat(Duration::from_secs(60));
+            let near = near.connect().await.unwrap();
+            let large = "x".repeat(100 << 10);
+            near.set("k", &large, None).await.unwrap();
+            assert_eq!(near.stats().writes(), 1);
+            proxy.hold(Direction::ToClient);
+            let (writing, value) = (near.clone(), large.clone());
+            let writing = tokio::spawn(async move { writing.set("k", value, None).await });
+            if ends {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                proxy.cut();
+                // It goes over the next connection.
+                writing.await.unwrap().unwrap();
+                assert_eq!(near.stats().writes(), 2);
+            } else {
+                let written = writing.await.unwrap();
+                assert!(
+                    matches!(written, Err(NearError::TimedOut { .. })),
+                    "{written:?}"
+                );
+                assert_eq!(near.stats().writes(), 1, "nothing was sent");
+            }
+        }
     }
 }
 
@@ -521,8 +526,8 @@ async fn a_large_write_that_could_not_be_ended_keeps_its_turn() {
     }
 }
 
-/// A large value takes two seconds to be written: reads of other keys do not wait behind it, and
-/// the connection is not taken for dead.
+/// Two large values take two seconds to be written, at the same time: reads of other keys do not
+/// wait behind them, and the connection is not taken for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_write_harms_no_other_key() {
     for program in installed() {
@@ -537,9 +542,13 @@ async fn a_slow_write_harms_no_other_key() {
         proxy.delay(Direction::ToServer, Duration::from_millis(16));
         let done = AtomicBool::new(false);
         let writing = async {
-            let written = near.set("large", "x".repeat(8 << 20), None).await;
+            let large = "x".repeat(8 << 20);
+            let (written, another) = tokio::join!(
+                near.set("large", &large, None),
+                near.set("another", &large, None)
+            );
             done.store(true, Ordering::Relaxed);
-            written
+            written.and(another)
         };
         let reading = async {
             let mut longest = Duration::ZERO;
