@@ -21,6 +21,7 @@ use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
 use crate::sync::cycle::Ticket;
 use crate::time::NEVER;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ pub(crate) enum Replaces {
 }
 
 /// Where the code of a call's load runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runs {
     /// The call runs it itself.
     Here,
@@ -63,6 +64,9 @@ pub(crate) enum Runs {
     /// call, from before the code runs, and accepts these outcomes. It does not wait for ever: it
     /// times out if its own load is late, or the second load of other calls.
     Elsewhere { accepts: Want },
+    /// A reload thread leads, when the turn of the key comes. Until then the call leads no load: it
+    /// only waits for those of other calls, as one does whose code runs elsewhere.
+    AtItsTurn,
 }
 
 /// What a call wants of the key.
@@ -72,8 +76,6 @@ pub(crate) struct Request {
     pub(crate) replaces: Replaces,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
-    /// Whether the call leads a load if the key has none.
-    pub(crate) may_lead: bool,
     pub(crate) runs: Runs,
 }
 
@@ -89,7 +91,6 @@ impl Request {
                 _ => Replaces::Nothing,
             },
             may_wait: true,
-            may_lead: true,
             runs: Runs::Here,
         }
     }
@@ -215,22 +216,33 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// Which write has revoked the load for which the call waits.
-    fn revoked(&self) -> Option<RevokedBy> {
-        match &self.waits {
+    /// Whether the call gives up, when it has to look the key up again. A call that does not run
+    /// its own load gives up if that is late. If the load of another call is late, it goes on once,
+    /// with the newer load.
+    fn gives_up(&mut self, is_overdue: bool) -> bool {
+        if self.request.runs == Runs::Here {
+            return false;
+        }
+        let revoked = match &self.waits {
             Some((load, _)) => load.revoked(),
             None => None,
+        };
+        let is_late = match revoked {
+            // It takes the place of an overdue one.
+            Some(by) => by == RevokedBy::NewerLoad,
+            None => is_overdue,
+        };
+        if !is_late {
+            if revoked.is_some() {
+                // A refresh takes what a write has stored meanwhile.
+                self.request.replaces = Replaces::Nothing;
+            }
+            return false;
         }
-    }
-
-    /// Whether a call that does not run its own load gives up, now that the load for which it waits
-    /// is late; `revoked` says whether a newer load has taken the place of that. A call whose own
-    /// load is late gives up. From the late load of another call it goes on once, with the newer
-    /// load.
-    fn gives_up(&self, revoked: Option<RevokedBy>) -> bool {
         // A refresh has timed out also if it did not begin the load.
         let is_own = self.waits_for_own || self.request.replaces == Replaces::Any;
-        self.was_late || (is_own && revoked.is_none())
+        let was_late = mem::replace(&mut self.was_late, true);
+        was_late || (is_own && revoked.is_none())
     }
 }
 
@@ -239,7 +251,6 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
-            let is_overdue = matches!(told, Verdict::Overdue);
             match told {
                 Verdict::Ended(Outcome::Value(shared, deadline)) => {
                     let seen = self.copy_shared(&shared, deadline);
@@ -250,22 +261,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 // It waits until it has its claim: if it does not need that, or panics, it leaves.
                 Verdict::Offered => self.take_key_again(),
                 Verdict::Retry | Verdict::Overdue => {
-                    if let Runs::Elsewhere { .. } = self.request.runs {
-                        let revoked = self.revoked();
-                        let is_late = match revoked {
-                            // It takes the place of an overdue one.
-                            Some(by) => by == RevokedBy::NewerLoad,
-                            None => is_overdue,
-                        };
-                        if is_late {
-                            if self.gives_up(revoked) {
-                                return Poll::Ready(Claim::TimedOut);
-                            }
-                            self.was_late = true;
-                        } else if revoked.is_some() {
-                            // A refresh takes what a write has stored meanwhile.
-                            self.request.replaces = Replaces::Nothing;
-                        }
+                    if self.gives_up(matches!(told, Verdict::Overdue)) {
+                        return Poll::Ready(Claim::TimedOut);
                     }
                     self.take_key_again();
                     // A compute whose turn it is to look again keeps that, too.
@@ -491,7 +488,7 @@ where
                 return Tried::Done(self.leave_it_to(load, live));
             }
         }
-        if !request.may_lead {
+        if request.runs == Runs::AtItsTurn {
             return Tried::Done(Begun::Busy);
         }
         if self.tells_first {

@@ -302,9 +302,10 @@ where
     fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
         let request = Request {
             replaces: Replaces::Any,
-            // Else a reload thread leads, when the turn of the key comes.
-            may_lead: self.inner.spawner.is_some(),
-            runs: elsewhere::<E>(),
+            runs: match &self.inner.spawner {
+                Some(_) => elsewhere::<E>(),
+                None => Runs::AtItsTurn,
+            },
             ..Request::of(settled::<E>())
         };
         // It keeps no cache alive.

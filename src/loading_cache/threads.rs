@@ -33,7 +33,7 @@ use super::kinds::contained;
 use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
-use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request};
+use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request, Runs};
 use crate::sync::block::poll_once;
 use crate::sync::place::{Overseer, Stage, work_at};
 use std::array;
@@ -418,7 +418,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 Some(_) => continue,
             }
             // If it has to ask again, it waits for another turn.
-            call.request.may_lead = false;
+            call.request.runs = Runs::AtItsTurn;
             refresh.call(call);
         }
         guards
