@@ -67,8 +67,8 @@ pub(crate) struct FromLoad {
 /// How often one call asks the policy at most, beside one attempt that
 /// expects the key to be absent (`Change::expects_absent`). The answer is overtaken
 /// if the deadline is moved or the key is written meanwhile, perhaps by the policy itself; the call
-/// then asks again. After so many times a write takes the last answer, and a read leaves the
-/// deadline where it is.
+/// then asks again. After so many times a write takes the last answer, and asks once more if that
+/// does not fit a new entry (`final_answer`); a read leaves the deadline where it is.
 pub(crate) const MAX_ASKS: u32 = 16;
 
 /// No read asks the policy.
@@ -263,8 +263,8 @@ pub(crate) struct Superseded {
 /// |---|---|---|---|
 /// | `Fixed` | yes | yes | as it is |
 /// | `Moved` | no: the policy is asked again | yes | `Fixed` |
-/// | `Kept` | no | if its deadline is the one that was seen | `Fixed` |
-/// | `Unasked` | no | yes | none: nothing was asked |
+/// | `Kept` | no | if its deadline is the one that was seen | `Stays`, of a live entry |
+/// | `Stays` | no | yes | as it is, of a live entry |
 #[derive(Clone, Copy)]
 enum Answer {
     /// This deadline, whatever the key has by then: from a call, or given for a new entry.
@@ -273,8 +273,8 @@ enum Answer {
     Moved(u64),
     /// The deadline of the live entry stays, which is this one: the policy has seen it.
     Kept(u64),
-    /// The deadline of the live entry stays, whatever it is: the policy was not asked.
-    Unasked,
+    /// The deadline of the live entry stays, whatever it is.
+    Stays,
 }
 
 impl TimedAnswer {
@@ -284,16 +284,17 @@ impl TimedAnswer {
         Self { now, answer }
     }
 
-    /// The answer to use if the policy is not asked again, whatever the key has by then. `None` if
-    /// the policy was not asked at all.
-    pub(crate) fn final_answer(self, now: u64) -> Option<Self> {
-        match self.answer {
-            Answer::Fixed(own) | Answer::Moved(own) | Answer::Kept(own) => Some(Self {
-                now,
-                answer: Answer::Fixed(own),
-            }),
-            Answer::Unasked => None,
-        }
+    /// The last answer, about what the key has at `now`. `None` if the deadline of a live entry was
+    /// to stay, and the entry has ended: the policy has yet to be asked about a new one.
+    pub(crate) fn final_answer<K, V>(self, found: Option<NodePtr<K, V>>, now: u64) -> Option<Self> {
+        let answer = match self.answer {
+            Answer::Fixed(own) | Answer::Moved(own) => Answer::Fixed(own),
+            Answer::Kept(_) | Answer::Stays => {
+                found?.claim_unless_live(now)?;
+                Answer::Stays
+            }
+        };
+        Some(Self { now, answer })
     }
 
     /// Decides how the entry that is about to be replaced ends.
@@ -352,7 +353,7 @@ impl TimedAnswer {
     pub(crate) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::Fixed(own) | Answer::Moved(own) => own,
-            Answer::Kept(_) | Answer::Unasked => kept(),
+            Answer::Kept(_) | Answer::Stays => kept(),
         }
     }
 
@@ -397,7 +398,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 if self.time_to_live.is_none()
                     && found.is_some_and(|old| old.claim_unless_live(now).is_some()) =>
             {
-                Answer::Unasked
+                Answer::Stays
             }
             (_, None) => Answer::Fixed(NEVER),
             (_, Some(policy)) => {
@@ -406,7 +407,7 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 let there = found.filter(|_| !self.updates_as_new);
                 match there.and_then(|old| old.claim_unless_live(now)) {
                     None => Answer::Fixed(policy.deadline_of_new(entry(), clock, now)),
-                    Some(_) if !self.policy_asks.updates => Answer::Unasked,
+                    Some(_) if !self.policy_asks.updates => Answer::Stays,
                     // The policy is told the wanted deadline. If it keeps that, the own one stays.
                     Some(deadline) => {
                         match policy.deadline_of_update(entry(), clock, now, deadline) {

@@ -197,7 +197,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         let now = (engine.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
         if let Some((asked, refresh)) = last {
-            if let Some(asked) = asked.final_answer(now) {
+            if let Some(asked) = asked.final_answer(found, now) {
                 return Decision::Apply((asked, refresh));
             }
         }

@@ -1,11 +1,12 @@
 //! Callbacks that write the key they were called for, each time: the outer call still ends, with a
 //! right answer.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{must_end, secs};
-use wheelhouse::{Cache, Expiry, ManualTicker};
+use wheelhouse::{Cache, Expiry, LoadingCache, ManualTicker, Refresh, expiry, loader_fn};
 
 /// How often the cache calls a callback that calls back: once in each call that the cache has to
 /// make, and a bounded number beyond.
@@ -168,6 +169,99 @@ fn a_write_whose_policy_writes_the_key_each_time_ends_and_has_the_last_word() {
         };
         assert_eq!(with(Moment::Update, act, insert), Some((3, Some(secs(10)))));
     }
+}
+
+/// Keeps the deadline of a value that is replaced. Each time, a read moves that meanwhile.
+struct Keeping {
+    cache: Arc<Mutex<Option<Cache<u32, u32>>>>,
+    clock: ManualTicker,
+}
+
+impl Expiry<u32, u32> for Keeping {
+    fn expire_after_create(&self, _: &u32, _: &u32, _: Instant) -> Option<Duration> {
+        Some(secs(10_000))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &u32,
+        _: &u32,
+        _: Instant,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        self.clock.advance(secs(1));
+        if let Some(cache) = &*self.cache.lock().unwrap() {
+            assert_eq!(cache.get(key), Some(0));
+        }
+        left
+    }
+}
+
+#[test]
+fn a_write_whose_policy_keeps_the_deadline_in_the_end_keeps_the_one_without_the_idle_limit() {
+    let (known, clock) = (Arc::<Mutex<_>>::default(), ManualTicker::new());
+    let cache: Cache<u32, u32> = Cache::builder()
+        .ticker(clock.clone())
+        .time_to_idle(secs(100))
+        .expire_after(Keeping {
+            cache: Arc::clone(&known),
+            clock: clock.clone(),
+        })
+        .build();
+    cache.insert(1, 0);
+    *known.lock().unwrap() = Some(cache.clone());
+    cache.insert(1, 1);
+    known.lock().unwrap().take();
+    for _ in 0..5 {
+        clock.advance(secs(60));
+        assert_eq!(cache.get(&1), Some(1), "it is read often enough");
+    }
+}
+
+/// Replaces the value about which it is asked.
+struct Replacing {
+    cache: Arc<Mutex<Option<LoadingCache<u32, u32, ()>>>>,
+    asked: AtomicU32,
+}
+
+impl Refresh<u32, u32> for Replacing {
+    fn refresh_after_create(
+        &self,
+        &key: &u32,
+        _: &u32,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < 2 * MOST_CALLS, "asked {asked} times");
+        let cache = self.cache.lock().unwrap().take();
+        if let Some(cache) = cache {
+            cache.cache().insert(key, 2);
+            *self.cache.lock().unwrap() = Some(cache);
+        }
+        None
+    }
+}
+
+/// The expiry policy is asked about new entries only, so it has no answer that would be the last.
+#[test]
+fn a_write_whose_refresh_policy_writes_the_key_each_time_ends_and_has_the_last_word() {
+    let known = Arc::<Mutex<_>>::default();
+    let cache: LoadingCache<u32, u32, ()> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .expire_after(expiry::creating(|_, _| Some(secs(10))))
+        .loading(loader_fn(|&key: &u32| Ok::<u32, ()>(key)))
+        .refresh_after(Replacing {
+            cache: Arc::clone(&known),
+            asked: AtomicU32::new(0),
+        })
+        .build();
+    cache.cache().insert(1, 0);
+    *known.lock().unwrap() = Some(cache.clone());
+    let shared = cache.clone();
+    must_end(move || shared.cache().insert(1, 1));
+    known.lock().unwrap().take();
+    assert_eq!(cache.get(&1).unwrap(), 1);
 }
 
 #[test]
