@@ -104,8 +104,7 @@ use freeing::Freeing;
 pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
 use part::{Part, State};
-pub(crate) use pass::Occasion;
-use pass::Plan;
+use pass::{Evict, Plan};
 pub(crate) use settings::{ForgetFailure, Settings, Weigher};
 use std::sync::Arc;
 use waking::Waking;
@@ -487,7 +486,7 @@ impl<K, V> Engine<K, V> {
     fn drain_last(&self) -> bool {
         // Entries still stored are dropped without notification, those over the bound too.
         let drain = Plan {
-            evict: false,
+            evict: Evict::Nothing,
             ..Plan::CATCH_UP
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.

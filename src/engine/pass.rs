@@ -46,34 +46,6 @@ const EXAMINED_PER_EVICTION: usize = 8;
 /// After so many victims a pass looks again at what the other parts of the cache weigh.
 const VICTIMS_PER_LOOK: usize = 32;
 
-/// What a pass is run for, and so what may come with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// As wide as the other fields of a `WriteOutcome`: a copy of the padding behind a narrow one takes
-// four more instructions.
-#[repr(usize)]
-pub(crate) enum Occasion {
-    /// A run. Its passes also move units of tables that grow or shrink, and let each entry report
-    /// its next read again, whatever has happened since it reported the last.
-    Run,
-    /// A call that brings the cache up to date ([`Plan::CATCH_UP`]).
-    CatchUp,
-    /// A write, behind which the caller helps. It may wait for a maintenance lock.
-    Write,
-    /// A read, behind which the caller helps: by one pass, over the part that it has locked. It
-    /// takes the lock at once or not at all. If it has called the listener, it waits for the lock,
-    /// to give back what was told.
-    Read,
-    /// A read that still holds a pin: it also runs no destructor and calls no listener.
-    PinnedRead,
-}
-
-impl Occasion {
-    /// Whether the caller may wait for a maintenance lock, and so for another thread's pass.
-    pub(super) fn may_wait(self) -> bool {
-        !matches!(self, Self::Read | Self::PinnedRead)
-    }
-}
-
 /// Which batches a pass drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drain {
@@ -81,51 +53,57 @@ pub(super) enum Drain {
     Nothing,
     /// Those of all shards alike. Such a pass begins a grace period for however little was retired.
     All,
+    /// Those of all shards alike, for a run. Such a pass also moves units of tables that grow or
+    /// shrink, and lets each entry report its next read again, whatever has happened since it
+    /// reported the last.
+    ByRun,
     /// Those of all shards, and at last that of the caller's shard, however little budget is left.
     OwnLast(usize),
 }
 
+/// Which due entries a pass removes. One that evicts removes what is due first, in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expire {
+    Nothing,
+    /// Those whose tick has ended.
+    EndedTicks,
+    /// And those of the current tick, which a sweep of its bucket finds, if the bucket has at most
+    /// so many entries.
+    Sweep(usize),
+}
+
+/// Which victims a pass removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evict {
+    Nothing,
+    /// While the part weighs more than it may beside the others.
+    Excess,
+    /// While it weighs more than an equal share, although other parts should make room first: the
+    /// part was asked to, since it is the heaviest.
+    AsHeaviest,
+}
+
 /// The work of one pass, and the amount of it.
-///
-/// | plan | drains | removes what is due | evicts |
-/// |---|---|---|---|
-/// | [`RUN`](Self::RUN) | yes | yes | yes |
-/// | [`CATCH_UP`](Self::CATCH_UP); of a run that frees | yes | no | yes |
-/// | of a caller that helps (`plan_of_help`) | yes | if that is its work | yes |
-/// | of that caller over other parts | yes | if that is its work | no |
-/// | of that caller while the weight is too high | no | if that is its work | yes |
-/// | of that caller over a part in which entries are due | no | yes | no |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    pub(super) occasion: Occasion,
     pub(super) budget: usize,
     pub(super) drain: Drain,
-    /// Whether due entries are removed.
-    pub(super) expire: bool,
-    /// If the wheel's current bucket, whose tick has not ended, has at most so many nodes, it is
-    /// searched for entries that are due.
-    pub(super) sweep: usize,
-    /// Whether victims are removed.
-    pub(super) evict: bool,
-    /// Whether victims are removed although other parts of the cache should remove theirs first:
-    /// the pass was asked to, since the part is the heaviest.
-    pub(super) asked: bool,
+    pub(super) expire: Expire,
+    pub(super) evict: Evict,
 }
 
 impl Plan {
     pub(super) const RUN: Self = Self {
-        occasion: Occasion::Run,
         budget: RUN_BUDGET,
-        drain: Drain::All,
-        expire: true,
-        sweep: 0,
-        evict: true,
-        asked: false,
+        drain: Drain::ByRun,
+        expire: Expire::EndedTicks,
+        evict: Evict::Excess,
     };
 
+    /// Of a call that brings the cache up to date.
     pub(super) const CATCH_UP: Self = Self {
-        occasion: Occasion::CatchUp,
-        expire: false,
+        drain: Drain::All,
+        expire: Expire::Nothing,
         ..Self::RUN
     };
 }
@@ -151,11 +129,11 @@ pub(super) struct Pass<'a, K, V> {
     ticker_panic: Option<Box<dyn Any + Send>>,
 }
 
-/// The work that a pass has left undone.
+/// What a pass has done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
-    /// Whether there may be more work: its budget was spent, or it drained nothing.
-    pub(super) more: bool,
+    /// Whether it has drained all that it was to drain, and moved all that it was to move.
+    pub(super) drained: bool,
     /// How many events it has applied.
     pub(super) applied: usize,
     /// Whether the cache is over its bound, but not because of this part.
@@ -168,6 +146,14 @@ impl<K, V> Engine<K, V> {
     /// Runs a pass.
     pub(super) fn pass(&self, state: &mut State<K, V>, plan: Plan) -> Passed {
         Pass::new(self, state, plan).run()
+    }
+
+    /// Runs a pass. Returns whether it has left work that its plan names: its budget was spent.
+    pub(super) fn pass_leaves_work(&self, state: &mut State<K, V>, plan: Plan) -> bool {
+        let passed = self.pass(state, plan);
+        !passed.drained
+            || (plan.expire != Expire::Nothing && state.wheel.has_work())
+            || (plan.evict != Evict::Nothing && state.excess() > 0)
     }
 }
 
@@ -210,7 +196,6 @@ impl<K, V> Pass<'_, K, V> {
         if has_others {
             self.publish();
         }
-        self.count_pass();
         let seals_little = self.seals_little();
         self.state.freeing.seal(&engine.domain, seals_little);
         if engine.is_small_by_entries() {
@@ -229,10 +214,7 @@ impl<K, V> Pass<'_, K, V> {
             resume_unwind(payload);
         }
         Passed {
-            more: !drained
-                || self.resizing
-                || (self.plan.expire && self.state.wheel.has_work())
-                || (self.plan.evict && self.state.excess() > 0),
+            drained: drained && !self.resizing,
             applied: self.applied,
             others_must_evict: has_others && self.others_must_evict(),
             has_posted,
@@ -251,22 +233,16 @@ impl<K, V> Pass<'_, K, V> {
         }
     }
 
-    /// Counts the passes that leave something behind, since the last one that did not.
-    fn count_pass(&mut self) {
-        if self.plan.drain == Drain::All {
-            self.state.passes_of_writers = 0;
-        } else {
-            self.state.passes_of_writers = self.state.passes_of_writers.wrapping_add(1);
-        }
-    }
-
-    /// Whether this pass begins a grace period however little was retired, so that it leaves
-    /// nothing behind. Where no run comes, some passes of writers do so, too.
-    fn seals_little(&self) -> bool {
-        if self.plan.drain == Drain::All {
+    /// Whether this pass begins a grace period however little was retired: one that drains all
+    /// shards alike leaves nothing behind. Where no run comes, some passes of writers do so, too.
+    fn seals_little(&mut self) -> bool {
+        let passes = &mut self.state.passes_of_writers;
+        if matches!(self.plan.drain, Drain::All | Drain::ByRun) {
+            *passes = 0;
             return true;
         }
-        let is_turn = self.state.passes_of_writers % WRITERS_PER_SEAL == 0;
+        *passes = passes.wrapping_add(1);
+        let is_turn = *passes % WRITERS_PER_SEAL == 0;
         is_turn && self.engine.waking.scheduler.callers_maintain()
     }
 
@@ -333,7 +309,7 @@ impl<K, V> Pass<'_, K, V> {
         // A replacement of equal weight never forces an eviction.
         let renewals = &mut self.state.renewals;
         let are_due = renewals.are_due_by_entries(self.admitted, eviction.len());
-        if self.plan.occasion == Occasion::Run {
+        if self.plan.drain == Drain::ByRun {
             renewals.admitted = 0;
             self.engine.reads.renew();
             self.state.stamp = self.engine.reads.stamp();
@@ -345,11 +321,11 @@ impl<K, V> Pass<'_, K, V> {
 
     /// Applies the batches of the part's shards, starting where the last pass stopped. The shard of
     /// the writer that runs the pass comes last, so that its new entry is the newest and is evicted
-    /// last. True if no shard was left out.
+    /// last. True if no shard was left out that was to be drained.
     fn drain(&mut self) -> bool {
         let own = match self.plan.drain {
-            Drain::Nothing => return false,
-            Drain::All => None,
+            Drain::Nothing => return true,
+            Drain::All | Drain::ByRun => None,
             Drain::OwnLast(shard) => Some(shard),
         };
         let parts = self.engine.parts.len();
@@ -390,7 +366,7 @@ impl<K, V> Pass<'_, K, V> {
         let room = 2 * self.engine.batch_soft_limit.load(Ordering::Relaxed);
         self.state.batch.reserve(room);
         let mut locked = self.engine.map.lock_shard(shard);
-        if self.plan.occasion == Occasion::Run && locked.is_resizing() {
+        if self.plan.drain == Drain::ByRun && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
             self.budget = self.budget.saturating_sub(RESIZE_UNITS);
         }
@@ -538,8 +514,8 @@ impl<K, V> Pass<'_, K, V> {
     fn make_room(&mut self) {
         let least = self.applied + self.plan.budget / 2;
         // Remove expired entries before live ones.
-        let over = self.plan.evict && self.state.excess() > 0;
-        if (self.plan.expire || over) && !self.state.wheel.is_empty() {
+        let over = self.plan.evict != Evict::Nothing && self.state.excess() > 0;
+        if (self.plan.expire != Expire::Nothing || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
@@ -560,7 +536,10 @@ impl<K, V> Pass<'_, K, V> {
     /// sweep. A cache that is `over` its bound sweeps as well, a few times a tick or if the bucket
     /// is small.
     fn most_to_sweep(&self, over: bool, now: u64) -> usize {
-        let asked = self.plan.sweep;
+        let asked = match self.plan.expire {
+            Expire::Sweep(most) => most,
+            Expire::Nothing | Expire::EndedTicks => 0,
+        };
         if !over {
             return asked;
         }

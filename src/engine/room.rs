@@ -28,7 +28,7 @@
 //!
 //! A pass reads a line of each other part. A cache of one part does nothing of this.
 
-use super::pass::{Pass, Plan};
+use super::pass::{Evict, Pass, Plan};
 use super::{Engine, Part};
 use crate::eviction::share_of;
 use crate::sync::Ordering;
@@ -110,11 +110,10 @@ impl<K, V> Pass<'_, K, V> {
             max,
             parts: parts.len() as u64,
         };
-        let allowed = if self.plan.asked {
+        let allowed = match self.plan.evict {
             // The heaviest part weighs more than an equal share (room 2).
-            weights.room_beside_others().max(weights.equal_share())
-        } else {
-            weights.allowed()
+            Evict::AsHeaviest => weights.room_beside_others().max(weights.equal_share()),
+            Evict::Excess | Evict::Nothing => weights.allowed(),
         };
         eviction.allow(allowed, weights.share());
     }
@@ -215,8 +214,11 @@ impl<K, V> Engine<K, V> {
     /// The plan of a run for each part: in a cache of several parts it evicts when all of them have
     /// been visited, so what is due leaves every part first.
     pub(super) fn plan_of_part(&self, plan: Plan) -> Plan {
+        if self.parts.len() == 1 {
+            return plan;
+        }
         Plan {
-            evict: plan.evict && self.parts.len() == 1,
+            evict: Evict::Nothing,
             ..plan
         }
     }
@@ -231,11 +233,11 @@ impl<K, V> Engine<K, V> {
         debt: &mut Option<u64>,
         most_passes: usize,
     ) -> bool {
-        if self.parts.len() == 1 || !plan.evict {
+        if self.parts.len() == 1 || plan.evict == Evict::Nothing {
             return true;
         }
         let evict = Plan {
-            asked: true,
+            evict: Evict::AsHeaviest,
             ..plan
         };
         for _ in 0..most_passes {

@@ -16,7 +16,7 @@
 //! begun take no part of the effort.
 
 use super::freeing::{FREED_PER_RUN_PASS, is_freeing};
-use super::pass::{MAX_CHEAP_SWEEP, Occasion, Plan, RESIZE_UNITS};
+use super::pass::{Drain, Evict, Expire, MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
 use super::waking::{COALESCE_DELAY, Run};
 use super::{Engine, Part, State};
 use crate::eviction::Eviction;
@@ -56,8 +56,11 @@ impl<K, V> Engine<K, V> {
         judge: impl FnOnce(&State<K, V>) -> T,
     ) -> Option<T> {
         let mut state = part.state.lock();
-        let more = self.pass(&mut state, plan).more;
-        let judged = more.then(|| judge(&state));
+        let judged = if self.pass_leaves_work(&mut state, plan) {
+            Some(judge(&state))
+        } else {
+            None
+        };
         let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
         unlock_fairly(state);
         self.free(part, ready);
@@ -79,7 +82,9 @@ impl<K, V> Engine<K, V> {
                 == Some(false)
             {
                 // The first pass has marked what is due at this very moment; once is enough.
-                plan.sweep = 0;
+                if let Expire::Sweep(_) = plan.expire {
+                    plan.expire = Expire::EndedTicks;
+                }
             }
         }
         self.evict_from_heaviest(plan, &mut None, usize::MAX);
@@ -91,7 +96,7 @@ impl<K, V> Engine<K, V> {
             return;
         }
         let plan = Plan {
-            expire: false,
+            expire: Expire::Nothing,
             ..Plan::RUN
         };
         // One pass begins a grace period. The next finds it over, unless a reader is pinned, and
@@ -133,7 +138,7 @@ impl<K, V> Engine<K, V> {
         for _ in 0..=MAX_DESTRUCTOR_WAITS {
             let run = self.waking.begin();
             self.run_all(Plan {
-                sweep: usize::MAX,
+                expire: Expire::Sweep(usize::MAX),
                 ..Plan::RUN
             });
             self.deliver_pending();
@@ -169,49 +174,55 @@ impl<K, V> Engine<K, V> {
         next > SHORTEST_NAP
     }
 
-    /// The run of the scheduler thread: all that is due, or a part of it if other caches may wait
-    /// for the thread. Returns how long it is until the next run.
+    /// The run of the scheduler thread, or of an alarm's task: all that is due, or a part of it if
+    /// other caches may wait for the thread. Returns how long it is until the next run.
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let waking = &self.waking;
         let mut run = waking.begin();
-        let mut goals = self.goals();
-        let mut plan = Plan {
-            sweep: MAX_CHEAP_SWEEP,
-            ..Plan::RUN
-        };
-        let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
-        for round in 1.. {
-            let mut left = self.run_round(plan, &mut goals);
-            plan.sweep = 0;
-            if self.deliver_from_run() {
-                left = Left::DueMeanwhile;
+        let mut left = self.run_rounds();
+        for _ in 1..PASSES_PER_TURN {
+            if left != Left::DueMeanwhile {
+                break;
             }
-            if waking.cache.is_closed() {
-                return None;
-            }
-            // A run may end before all work is done: the thread also serves other caches, or it
-            // belongs to an alarm. Then this one continues behind those that have waited longer.
-            let leaves_rest = match left {
-                Left::Nothing => break,
-                Left::Later => true,
-                Left::OfRun => round >= most && waking.scheduler.is_shared(),
-                Left::DueMeanwhile => {
-                    // It is done as well: the run begins again.
-                    run = waking.begin();
-                    goals = self.goals();
-                    round >= most
-                }
-            };
-            if leaves_rest {
-                let next = self.next_visit();
-                return run.end(next, Some(Duration::ZERO), &self.clock);
-            }
+            run = waking.begin();
+            left = self.run_rounds();
         }
-        self.run_reclaim();
+        let is_done = left == Left::Nothing;
+        if is_done && !waking.cache.is_closed() {
+            self.run_reclaim();
+        }
         if waking.cache.is_closed() {
             return None;
         }
-        self.end_run(run)
+        if is_done {
+            return self.end_run(run);
+        }
+        // Another run does the rest at once, behind those of caches that have waited longer.
+        run.end(self.next_visit(), Some(Duration::ZERO), &self.clock)
+    }
+
+    /// Rounds until the work is done for which a run has begun. A thread that serves other caches
+    /// too stops after a few of them. Returns what is left.
+    fn run_rounds(&self) -> Left {
+        let mut goals = self.goals();
+        let mut plan = Plan {
+            expire: Expire::Sweep(MAX_CHEAP_SWEEP),
+            ..Plan::RUN
+        };
+        let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
+        let mut rounds = 0;
+        loop {
+            let left = self.run_round(plan, &mut goals);
+            plan.expire = Expire::EndedTicks;
+            rounds += 1;
+            if self.deliver_from_run() {
+                return Left::DueMeanwhile;
+            }
+            let is_turn_over = rounds >= most && self.waking.scheduler.is_shared();
+            if left != Left::OfRun || is_turn_over || self.waking.cache.is_closed() {
+                return left;
+            }
+        }
     }
 
     /// Arranges the next run after one that has done all it found.
@@ -312,7 +323,8 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-/// The work that a round of a run has left.
+/// The work that rounds of a run have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// None: the run ends.
     Nothing,
@@ -360,7 +372,7 @@ impl Goal {
     /// Whether a run with this plan may end in this state.
     fn is_reached<K, V>(&mut self, state: &State<K, V>, map: &Map<K, V>, plan: Plan) -> bool {
         self.reached_at(state.drained, state.done, state.left(plan), || {
-            if plan.occasion == Occasion::Run {
+            if plan.drain == Drain::ByRun {
                 map.units_left()
             } else {
                 0
@@ -396,10 +408,10 @@ impl<K, V> State<K, V> {
     /// pending nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
         let mut left = 0;
-        if plan.expire {
+        if plan.expire != Expire::Nothing {
             left += self.wheel.pending_len();
         }
-        if plan.evict {
+        if plan.evict != Evict::Nothing {
             let known = self.eviction.as_ref().map_or(0, Eviction::len);
             // Each entry to evict weighs at least 1.
             left += usize::try_from(self.excess()).map_or(known, |excess| known.min(excess));

@@ -1,42 +1,36 @@
 //! The maintenance work of writers and readers, after their calls.
 //!
-//! After each write the writer checks, with a few loads, whether something is to be done: whether a
-//! run has to be requested (`wants_run`), and whether the writer has to *help* (`wants_help`): by a
-//! small pass, or by the work of a run that no thread does. It helps where its shard's batch has
-//! reached the soft limit, after a removal of which a `Caller` listener has to hear, and if a run
-//! is due where no thread wakes the cache.
+//! After each write the writer checks, with a few loads, whether a run has to be requested
+//! (`wants_run`), and whether it has to *help* (`wants_help`). A call that helps runs one pass over
+//! the part of its shard, and a writer does more if there is more:
 //!
-//! A reader helps in the steps of a writer, but does not wait ([`Occasion`]): behind a read that
-//! has found an entry due, or one that has moved a deadline under its shard's lock.
+//! | the call | helps if | the pass also expires | more work | it waits for the lock |
+//! |---|---|---|---|---|
+//! | a write | its batch has reached the soft limit; or a run is due for callers | if a run is due, or the batch is full | in place of the run that is due: passes over the other parts; more evictions, if the cache is over its bound | if the batch is full |
+//! | a removal, or a write that may evict, where callers tell the listener | always | as a write | as a write; then it calls the listener | yes |
+//! | where no thread wakes the cache, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds nothing | always | as a write | as a write | no |
+//! | a read that has found an entry due | a run is due for callers | yes | if it has removed an entry, callers tell the listener | no |
+//! | a read that has moved a deadline under its shard's lock | the batch has reached the soft limit | no | none: it holds a pin | no |
+//!
+//! A run is *due for callers* if its moment has come, and no thread wakes the cache; or if the
+//! scheduler thread is late by far: a destructor or a ticker of another cache holds it up. The
+//! functions of a writer:
 //!
 //! ```text
 //! help                  takes the lock of the part, or gives up (lock_to_help)
-//!   plan_of_help        what the pass may do
-//!   help_by_run         in place of a run, if one is due: all parts, the own one last; arranges
-//!     help_others         the next run
+//!   help_by_run         if a run is due: the other parts (help_others), then the own one
 //!   help_by_pass        else: a part in which entries are due, if the cache is full; the own one
-//!   help_own_part       a pass; over the bound: more evictions here (evict_excess), or in the
+//!     help_own_part     a pass; over the bound: more evictions here (evict_excess), or in the
 //!                         heaviest part (help_heaviest)
-//! finish_help           the caller holds no pin:
-//!   deliver_here        with `Delivery::Caller`, tells the listener what has left
-//!   free_some           frees about as much as the pass has applied events
-//!   await_reclaim       waits, if too much is unfreed
-//!   offer_or_deliver    offers a delivery, if no run comes that does
+//!   finish_help         calls the listener or offers that, frees, waits if too much is unfreed
 //! ```
 //!
 //! # Where no thread wakes the cache
 //!
 //! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
-//! passes later. Without a scheduler only calls run passes: `run_pending_tasks`, each writer that
-//! has filled a batch to its soft limit, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds
-//! nothing, and calls that meet what is due. Each sixteenth pass of a writer begins a grace period
-//! for whatever was retired, however little; `run_pending_tasks` always does. Hits free nothing.
-//!
-//! # Where the scheduler thread is stuck
-//!
-//! A destructor or a ticker of another cache may hold up the scheduler thread. Writers, and readers
-//! that meet an entry that is due, find that out from the moment for which a run is arranged
-//! ([`Waking`]): if the thread is late by far, they help as if there were none.
+//! passes later. Without a scheduler only helping calls and `run_pending_tasks` run passes. Each
+//! sixteenth pass of a writer begins a grace period for whatever was retired, however little;
+//! `run_pending_tasks` always does. Hits free nothing.
 //!
 //! # When writers wait
 //!
@@ -52,11 +46,11 @@
 //! held up, their events go beyond the limit: by one for each node at most, since one event tells
 //! of all moves until it is taken. They add no weight and retire nothing.
 //!
-//! [`Waking`]: super::waking::Waking
 //! [`Delivery::Caller`]: crate::Delivery::Caller
 
 use super::freeing::FREED_PER_RUN_PASS;
-use super::pass::{Drain, Occasion, Passed, Plan, RUN_BUDGET};
+use super::pass::{Drain, Evict, Expire, Passed, Plan, RUN_BUDGET};
+use super::waking::Run;
 use super::{Engine, Part, State};
 use crate::buffer::Offer;
 use crate::map::Shard;
@@ -144,24 +138,11 @@ pub(crate) struct WriteOutcome {
     /// in, it was.
     pub(crate) now: u64,
     /// Not 0 if a node left the map or was refused.
-    // As wide as the others, see `Occasion`.
+    // As wide as the others: a copy of the padding behind a narrow one takes four instructions.
     pub(crate) removed: usize,
-    pub(crate) occasion: Occasion,
 }
 
 impl WriteOutcome {
-    /// Of a call that has changed nothing in this shard.
-    fn of_none(shard: usize, now: u64, occasion: Occasion) -> Self {
-        Self {
-            shard,
-            buffered: 0,
-            deadline: NEVER,
-            now,
-            removed: 0,
-            occasion,
-        }
-    }
-
     /// The outcome of a change of one entry: `deadline` came in at `now`.
     #[inline]
     pub(crate) fn of_change<K, V>(shard: &Shard<'_, K, V>, deadline: u64, now: u64) -> Self {
@@ -171,7 +152,6 @@ impl WriteOutcome {
             deadline,
             now,
             removed: 0,
-            occasion: Occasion::Write,
         }
     }
 
@@ -187,7 +167,7 @@ impl WriteOutcome {
 
 impl<K, V> Engine<K, V> {
     /// After each write: requests a run if need be, and helps where a limit is reached. The caller
-    /// holds no lock, and no pin unless [`Occasion`] says so.
+    /// holds neither a lock nor a pin.
     // Always inlined: nearly all writes leave nothing to do, and the check is cheaper than a call
     // with these arguments.
     #[inline(always)]
@@ -258,28 +238,81 @@ impl<K, V> Engine<K, V> {
         // Relaxed: a count.
         let count = self.vain_removals.fetch_add(1, Ordering::Relaxed);
         if count % VAIN_REMOVALS_PER_PASS == 0 {
-            let shard = self.map.shard_of(hash);
-            self.help(WriteOutcome::of_none(shard, NEVER, Occasion::Write));
+            self.help(WriteOutcome {
+                shard: self.map.shard_of(hash),
+                buffered: 0,
+                deadline: NEVER,
+                now: NEVER,
+                removed: 0,
+            });
         }
     }
 
-    /// A reader has found an entry that is due at `now`, and holds no pin. If expiry is the work of
-    /// callers, it helps.
+    /// A reader has found an entry that is due at `now`, and holds no pin. If a run is due for
+    /// callers, it helps: by one pass over the part of the entry. The other parts are left to the
+    /// calls that follow.
     #[cold]
     pub(crate) fn after_expired_read(&self, hash: u64, now: u64) {
+        if !self.waking.is_due_for_callers(now, &self.clock) {
+            return;
+        }
         let shard = self.map.shard_of(hash);
-        let outcome = WriteOutcome::of_none(shard, now, Occasion::Read);
-        if self.wants_help(&outcome) {
-            self.help(outcome);
+        let part = self.part_of(shard);
+        let Some(mut state) = part.state.try_lock() else {
+            return;
+        };
+        let run = self.waking.begin();
+        let mut plan = self.plan_of_help(shard, 0);
+        plan.expire = Expire::EndedTicks;
+        let passed = self.pass(&mut state, plan);
+        self.end_helped_run(run, part, &state, !passed.drained || self.parts.len() > 1);
+        if self.tells_callers() && passed.has_posted {
+            drop(state);
+            self.deliver_here();
+            // What can be freed is left to others, rather than wait for a pass.
+            let Some(locked) = part.state.try_lock() else {
+                return;
+            };
+            state = locked;
+        }
+        self.free_some(part, state, passed.applied + self.caller_budget);
+        if !self.tells_callers() {
+            self.offer_or_deliver();
         }
     }
-}
 
-impl<K, V> Engine<K, V> {
+    /// A reader has moved a deadline under its shard's lock. It holds a pin: so it runs no
+    /// destructor, calls no listener, and offers no delivery. A run or a later call does that.
+    #[cold]
+    pub(crate) fn after_move_by_read(&self, outcome: WriteOutcome) {
+        if self.wants_run(&outcome) {
+            self.request_runs(&outcome);
+        }
+        if outcome.buffered < self.batch_soft_limit.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut plan = self.plan_of_help(outcome.shard, outcome.buffered);
+        if self.tells_callers() {
+            // The call that evicts an entry also calls the listener.
+            plan.evict = Evict::Nothing;
+        }
+        if let Some(mut state) = self.part_of(outcome.shard).state.try_lock() {
+            self.pass(&mut state, plan);
+        }
+    }
+
     /// The slow part of `after_write`: requests a run, or helps.
     #[cold]
     #[inline(never)]
     fn follow_up(&self, outcome: WriteOutcome) {
+        self.request_runs(&outcome);
+        if self.wants_help(&outcome) {
+            self.help(outcome);
+        }
+    }
+
+    /// Requests the runs that a write needs, if none is arranged early enough.
+    fn request_runs(&self, outcome: &WriteOutcome) {
         let clock = &self.clock;
         let waking = &self.waking;
         if outcome.deadline != NEVER {
@@ -292,60 +325,46 @@ impl<K, V> Engine<K, V> {
             };
             waking.request_by(flush, now);
         }
-        if self.may_leave_work(&outcome) {
+        if self.may_leave_work(outcome) {
             waking.request_soon(clock);
         }
-        if self.wants_help(&outcome) {
-            self.help(outcome);
+    }
+}
+
+impl<K, V> Engine<K, V> {
+    /// The plan of a call that helps behind so many events of its shard.
+    fn plan_of_help(&self, shard: usize, buffered: usize) -> Plan {
+        Plan {
+            budget: buffered + self.caller_budget,
+            drain: Drain::OwnLast(shard),
+            expire: Expire::Nothing,
+            evict: Evict::Excess,
         }
     }
 
-    /// The work of a call for maintenance. Does nothing if another thread holds the maintenance
-    /// lock and the call need not wait for it.
+    /// The work of a writer for maintenance. Does nothing if another thread holds the maintenance
+    /// lock and the writer need not wait for it.
     fn help(&self, outcome: WriteOutcome) {
         let part = self.part_of(outcome.shard);
         let Some(state) = self.lock_to_help(part, &outcome) else {
             return;
         };
-        let has_pin = outcome.occasion == Occasion::PinnedRead;
-        let is_alone = self.waking.scheduler.callers_maintain();
-        // A call that holds a pin must not start a delivery. So it expires nothing in place of a
-        // scheduler thread that is stuck.
-        let may_expire = is_alone || !has_pin;
-        let is_due = may_expire && self.waking.is_due_for_callers(outcome.now, &self.clock);
-        let plan = self.plan_of_help(&outcome, is_due);
-        let stands_for_run = is_due || (is_alone && self.parts.len() == 1);
-        let (state, passed) = if stands_for_run {
+        let is_due = self.waking.is_due_for_callers(outcome.now, &self.clock);
+        let mut plan = self.plan_of_help(outcome.shard, outcome.buffered);
+        // Where batches are full, the thread that expires entries cannot keep up with writers: each
+        // takes part.
+        if is_due || outcome.buffered >= self.most_events() {
+            plan.expire = Expire::EndedTicks;
+        }
+        let (state, passed) = if is_due {
             self.help_by_run(part, state, plan)
         } else {
             self.help_by_pass(part, state, plan, outcome.now)
         };
-        if !has_pin {
-            self.finish_help(part, state, outcome.occasion, passed, stands_for_run);
-        }
+        self.finish_help(part, state, passed.applied, is_due);
     }
 
-    /// The plan of a helping call for the part of its shard. `is_due`: something is to be expired,
-    /// and that is the work of this call.
-    fn plan_of_help(&self, outcome: &WriteOutcome, is_due: bool) -> Plan {
-        // With `Delivery::Caller`, a call that removes an entry also calls the listener. A call
-        // that may not do that removes none.
-        let may_remove = outcome.occasion != Occasion::PinnedRead || !self.tells_callers();
-        // Where batches are full, the thread that expires entries cannot keep up with writers: each
-        // takes part.
-        let is_full = outcome.buffered >= self.most_events();
-        Plan {
-            occasion: outcome.occasion,
-            budget: outcome.buffered + self.caller_budget,
-            drain: Drain::OwnLast(outcome.shard),
-            expire: may_remove && (is_full || is_due),
-            sweep: 0,
-            evict: may_remove,
-            asked: false,
-        }
-    }
-
-    /// Helps by a pass over the caller's part, behind one over a part with due entries if the cache
+    /// Helps by a pass over the writer's part, behind one over a part with due entries if the cache
     /// is full. `now` is [`NEVER`] if the clock was not read. Returns the lock.
     fn help_by_pass<'a>(
         &self,
@@ -354,13 +373,13 @@ impl<K, V> Engine<K, V> {
         plan: Plan,
         now: u64,
     ) -> (MutexGuard<'a, State<K, V>>, Passed) {
-        if plan.evict && plan.occasion.may_wait() && self.parts.len() > 1 {
+        if self.parts.len() > 1 {
             if let Some(due) = self.due_part(part, now) {
                 drop(state);
                 let of_due = Plan {
                     drain: Drain::Nothing,
-                    expire: true,
-                    evict: false,
+                    expire: Expire::EndedTicks,
+                    evict: Evict::Nothing,
                     ..plan
                 };
                 self.help_part(due, of_due);
@@ -370,8 +389,8 @@ impl<K, V> Engine<K, V> {
         self.help_own_part(part, state, plan)
     }
 
-    /// Helps in place of a run: by passes over all parts, the caller's last. Arranges the next run.
-    /// Returns the lock of the caller's part, and what the pass over it has left.
+    /// Helps in place of a run: by passes over all parts, the writer's last. Arranges the next run.
+    /// Returns the lock of the writer's part, and what the pass over it has left.
     fn help_by_run<'a>(
         &self,
         part: &'a Part<K, V>,
@@ -379,31 +398,39 @@ impl<K, V> Engine<K, V> {
         plan: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, Passed) {
         let run = self.waking.begin();
-        let mut others_have_more = false;
+        let mut leaves_rest = false;
         if self.parts.len() > 1 {
-            if plan.occasion.may_wait() {
-                // What is due leaves all parts before a live entry leaves this one.
-                drop(state);
-                others_have_more = self.help_others(part, plan);
-                state = part.state.lock();
-            } else {
-                others_have_more = true;
-            }
+            // What is due leaves all parts before a live entry leaves this one.
+            drop(state);
+            leaves_rest = self.help_others(part, plan);
+            state = part.state.lock();
         }
         let (state, passed) = self.help_own_part(part, state, plan);
-        let mut next = time::earliest(state.wheel.next_visit(), self.next_visit_of_others(part));
-        if next.is_some() && state.excess() > 0 {
-            // What is over the bound is due now: the next caller continues.
-            next = Some(self.clock.now());
-        }
-        if passed.more || others_have_more {
-            next = time::earliest(next, run.moment());
-        }
-        run.end(next, None, &self.clock);
+        self.end_helped_run(run, part, &state, leaves_rest || !passed.drained);
         (state, passed)
     }
 
-    /// A pass over the caller's own part. If the cache is over its bound nevertheless, evicts more.
+    /// Ends a run in whose place a caller has helped, which holds the lock of this part: arranges
+    /// the next run. If it has left some parts or batches alone, the next caller continues.
+    fn end_helped_run(
+        &self,
+        run: Run<'_>,
+        part: &Part<K, V>,
+        state: &State<K, V>,
+        leaves_rest: bool,
+    ) {
+        let mut next = time::earliest(state.wheel.next_visit(), self.next_visit_of_others(part));
+        if next.is_some() && state.excess() > 0 {
+            // What is over the bound is due now.
+            next = Some(self.clock.now());
+        }
+        if leaves_rest {
+            next = time::earliest(next, run.moment());
+        }
+        run.end(next, None, &self.clock);
+    }
+
+    /// A pass over the writer's own part. If the cache is over its bound nevertheless, evicts more.
     fn help_own_part<'a>(
         &self,
         part: &'a Part<K, V>,
@@ -411,10 +438,7 @@ impl<K, V> Engine<K, V> {
         plan: Plan,
     ) -> (MutexGuard<'a, State<K, V>>, Passed) {
         let found = state.excess();
-        let mut passed = self.pass(&mut state, plan);
-        if !plan.evict || !plan.occasion.may_wait() {
-            return (state, passed);
-        }
+        let passed = self.pass(&mut state, plan);
         let debt = state.excess().saturating_sub(found);
         if debt > 0 && state.is_far_over(self.parts.len()) {
             let of_more = Plan {
@@ -422,7 +446,7 @@ impl<K, V> Engine<K, V> {
                 drain: Drain::Nothing,
                 ..plan
             };
-            (state, passed.more) = self.evict_excess(part, state, debt, of_more);
+            state = self.evict_excess(part, state, debt, of_more);
         }
         if passed.others_must_evict {
             drop(state);
@@ -432,70 +456,57 @@ impl<K, V> Engine<K, V> {
         (state, passed)
     }
 
-    /// After the passes of a caller that holds no pin: what is left to do without the lock.
+    /// After the passes of a writer, of which the one over its part has applied so many events:
+    /// what is left to do without the lock.
     fn finish_help<'a>(
         &self,
         part: &'a Part<K, V>,
         mut state: MutexGuard<'a, State<K, V>>,
-        occasion: Occasion,
-        passed: Passed,
+        applied: usize,
         stood_for_run: bool,
     ) {
         let tells = self.tells_callers();
-        // A read that has removed nothing waits for no listener.
-        if tells && (occasion.may_wait() || passed.has_posted) {
+        if tells {
             // First: until then, the listener has not heard of what is gone.
             drop(state);
             self.deliver_here();
-            let locked = if occasion.may_wait() {
-                Some(part.state.lock())
-            } else {
-                part.state.try_lock()
-            };
-            // A read leaves what can be freed to others, rather than wait for a pass.
-            let Some(locked) = locked else {
-                return;
-            };
-            state = locked;
+            state = part.state.lock();
         }
         let retired = state.freeing.retired;
         // As many as came in, plus a bounded part of the rest.
-        self.free_some(part, state, passed.applied + self.caller_budget);
-        if occasion.may_wait() {
-            self.await_reclaim(part, retired);
-        }
-        // A writer has requested a run, which offers a delivery, if a thread runs it.
-        let run_comes = occasion.may_wait() && !self.waking.scheduler.callers_maintain();
-        if !tells && (stood_for_run || !run_comes) {
+        self.free_some(part, state, applied + self.caller_budget);
+        self.await_reclaim(part, retired);
+        // The run that the writer has requested offers a delivery, if a thread runs it.
+        let no_run_comes = stood_for_run || self.waking.scheduler.callers_maintain();
+        if !tells && no_run_comes {
             self.offer_or_deliver();
         }
     }
 
-    /// A small pass over another part than that of the caller, unless another thread works on it.
-    /// Returns whether there is more that the pass has not looked at.
+    /// A small pass over another part than that of the writer, unless another thread works on it.
+    /// Returns whether there are batches that it has not looked at.
     fn help_part(&self, part: &Part<K, V>, plan: Plan) -> bool {
-        debug_assert_ne!(plan.occasion, Occasion::PinnedRead, "it frees values");
         let Some(mut state) = part.state.try_lock() else {
             return true;
         };
-        let more = self.pass(&mut state, plan).more;
+        let passed = self.pass(&mut state, plan);
         self.free_some(part, state, self.caller_budget);
-        more
+        !passed.drained
     }
 
     /// Small passes over the other parts, by a help that stands for a run. They evict nothing.
-    /// Returns whether there is more that they have not looked at.
+    /// Returns whether there are batches that they have not looked at.
     fn help_others(&self, own: &Part<K, V>, plan: Plan) -> bool {
         let plan = Plan {
             drain: Drain::All,
-            evict: false,
+            evict: Evict::Nothing,
             ..plan
         };
-        let mut more = false;
+        let mut leaves_rest = false;
         for other in self.others(own) {
-            more |= self.help_part(other, plan);
+            leaves_rest |= self.help_part(other, plan);
         }
-        more
+        leaves_rest
     }
 
     /// After a pass of a writer: if the cache is over its bound nevertheless, evicts from the part
@@ -509,7 +520,7 @@ impl<K, V> Engine<K, V> {
         let heaviest = self.heaviest(own);
         let evict = Plan {
             drain: Drain::Nothing,
-            asked: true,
+            evict: Evict::AsHeaviest,
             ..plan
         };
         let before = heaviest.weight();
@@ -520,19 +531,15 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// The maintenance lock for a call that should run a pass. `None` if another thread holds it
-    /// and the call need not wait: a read never does, a writer only if its batch is full, or if the
-    /// listener must hear of what leaves before the write returns.
+    /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
+    /// and the writer need not wait: it waits only if its batch is full, or if the listener must
+    /// hear of what leaves before the write returns.
     fn lock_to_help<'a>(
         &self,
         part: &'a Part<K, V>,
         outcome: &WriteOutcome,
     ) -> Option<MutexGuard<'a, State<K, V>>> {
         let state = &part.state;
-        // A read waits for no pass, however many events wait.
-        if !outcome.occasion.may_wait() {
-            return state.try_lock();
-        }
         // With `Delivery::Caller`, an insert into a full cache evicts and tells by itself.
         let evicts = self.tells_callers() && self.bound.is_some();
         if evicts || self.must_tell(outcome) {
@@ -565,9 +572,8 @@ impl<K, V> Engine<K, V> {
         most_events(self.max_capacity(), self.map.shards())
     }
 
-    /// Runs passes of this plan, until the excess that the caller has added is gone, the weight is
-    /// no longer far over the bound, or a pass removes nothing. Returns the lock, and whether the
-    /// last pass left work.
+    /// Runs passes of this plan, until the excess that the writer has added is gone, the weight is
+    /// no longer far over the bound, or a pass removes nothing. Returns the lock.
     ///
     /// A pass evicts as many victims as entries came in. If the victims weigh less, that is not
     /// enough: without this the weight would rise far above the bound.
@@ -577,19 +583,18 @@ impl<K, V> Engine<K, V> {
         mut state: MutexGuard<'a, State<K, V>>,
         mut debt: u64,
         plan: Plan,
-    ) -> (MutexGuard<'a, State<K, V>>, bool) {
-        debug_assert_ne!(plan.occasion, Occasion::PinnedRead, "it frees values");
+    ) -> MutexGuard<'a, State<K, V>> {
         loop {
             let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
             unlock_fairly(state);
             self.free(part, ready);
             state = part.state.lock();
             let before = state.excess();
-            let more = self.pass(&mut state, plan).more;
+            self.pass(&mut state, plan);
             let paid = before.saturating_sub(state.excess());
             debt = debt.saturating_sub(paid);
             if paid == 0 || debt == 0 || !state.is_far_over(self.parts.len()) {
-                return (state, more);
+                return state;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::find::Judged;
 use super::transact::{Decision, Tried};
-use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, Occasion, WriteOutcome};
+use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time;
@@ -130,12 +130,9 @@ impl<K, V> Engine<K, V> {
         {
             return kept_if_frozen(node, judged, now);
         }
-        let outcome = WriteOutcome {
-            occasion: Occasion::PinnedRead,
-            ..WriteOutcome::of_change(&shard, wanted, now)
-        };
+        let outcome = WriteOutcome::of_change(&shard, wanted, now);
         drop(shard);
-        self.after_write(outcome);
+        self.after_move_by_read(outcome);
         // The own deadline may have passed since the entry was found, if it was set meanwhile. A
         // deadline that the policy returns for this read does not turn the read into a miss.
         if answer.is_none() && time::is_due(now, own) {

@@ -63,8 +63,8 @@ fn the_work_left_is_what_the_plan_would_do() {
     // At most as many as there are.
     assert_eq!(left(Plan::RUN), 200);
     let neither = Plan {
-        expire: false,
-        evict: false,
+        expire: Expire::Nothing,
+        evict: Evict::Nothing,
         ..Plan::RUN
     };
     assert_eq!(left(neither), 0);

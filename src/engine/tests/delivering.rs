@@ -25,10 +25,7 @@ fn post(cache: &Cache<u32, u32>, key: u32) {
     let engine = cache.engine();
     cache.insert(key, 0);
     cache.invalidate(&key);
-    while engine
-        .pass(&mut engine.parts[0].state.lock(), Plan::RUN)
-        .more
-    {}
+    while engine.pass_leaves_work(&mut engine.parts[0].state.lock(), Plan::RUN) {}
 }
 
 /// Delivers until so many were delivered in all, and returns how many came back in each chunk.

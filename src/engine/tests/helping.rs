@@ -1,6 +1,6 @@
 //! What a caller does to help maintenance, and how much at a time.
 
-use super::super::pass::{Drain, Plan, RUN_BUDGET, SWEEPS_PER_TICK};
+use super::super::pass::{Drain, Evict, Plan, RUN_BUDGET, SWEEPS_PER_TICK};
 use super::super::writers::BATCH_HARD_LIMIT;
 use super::{Deaf, node};
 use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
@@ -39,7 +39,7 @@ fn unhelped(cache: &Cache<u32, u32>, keys: Range<u32>, write: impl Fn(u32)) {
 fn drain(cache: &Cache<u32, u32>) {
     let plan = Plan {
         budget: usize::MAX,
-        evict: false,
+        evict: Evict::Nothing,
         ..Plan::RUN
     };
     let engine = cache.engine();
@@ -72,9 +72,8 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
         (0..UNHELPED as u32).for_each(|key| cache.insert(1_000_000 + key, 0));
         drop(passes);
         let state = engine.parts[0].state.lock();
-        let (state, more) = engine.evict_excess(&engine.parts[0], state, debt, EVICT);
+        let state = engine.evict_excess(&engine.parts[0], state, debt, EVICT);
         assert_eq!(over - state.excess(), paid, "for a debt of {debt}");
-        assert!(more, "far from done");
         drop(state);
         let buffered = |shard| engine.map.lock_shard(shard).buffered();
         let buffered: usize = (0..engine.map.shards()).map(buffered).sum();
@@ -83,16 +82,24 @@ fn a_writer_evicts_until_its_debt_is_paid_or_the_weight_is_near_the_bound() {
 }
 
 #[test]
+fn a_pass_that_is_to_drain_nothing_leaves_nothing_if_it_has_evicted_enough() {
+    let cache = over_by(1);
+    let engine = cache.engine();
+    let mut state = engine.parts[0].state.lock();
+    assert!(!engine.pass_leaves_work(&mut state, EVICT));
+}
+
+#[test]
 fn a_debt_that_no_eviction_can_pay_is_dropped() {
     let over = 4 * BATCH_HARD_LIMIT as u32;
     let cache = over_by(over);
     let engine = cache.engine();
     let plan = Plan {
-        evict: false,
+        evict: Evict::Nothing,
         ..EVICT
     };
     let state = engine.parts[0].state.lock();
-    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1_000, plan);
+    let state = engine.evict_excess(&engine.parts[0], state, 1_000, plan);
     assert_eq!(state.excess(), u64::from(over));
 }
 
@@ -120,7 +127,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     let engine = cache.engine();
     let before = leave_to_free(&cache);
     let state = engine.parts[0].state.lock();
-    let (state, _) = engine.evict_excess(&engine.parts[0], state, 1, EVICT);
+    let state = engine.evict_excess(&engine.parts[0], state, 1, EVICT);
     let freed = before - state.freeing.ready();
     drop(state);
     assert!(once.contains(&freed), "{freed}");

@@ -9,7 +9,7 @@ mod succession;
 mod waking;
 
 use super::State;
-use super::pass::{Drain, Occasion, Pass, Plan};
+use super::pass::{Drain, Evict, Pass, Plan};
 use super::writers::{BATCH_HARD_LIMIT, BATCH_SOFT_LIMIT, SOFT_LIMITS_PER_BOUND, batch_soft_limit};
 use crate::buffer::Renewals;
 use crate::eviction::Eviction;
@@ -48,7 +48,7 @@ fn drain_by_small_steps(cache: &Cache<u32, u32>) -> usize {
             assert!(cache.set_expiry(&key, Some(Duration::from_secs(200 - round))));
         }
         let mut state = engine.parts[0].state.lock();
-        while engine.pass(&mut state, least).more {
+        while engine.pass_leaves_work(&mut state, least) {
             if state.freeing.ready() > 0 {
                 assert_eq!(
                     state.freeing.undrained, 0,
@@ -119,12 +119,11 @@ fn assert_the_stamp_is_renewed_by(mut change: impl FnMut(&Cache<u32, u32>, u32))
     cache.run_pending_tasks();
     let engine = cache.engine();
     let of_a_writer = Plan {
-        occasion: Occasion::Write,
         drain: Drain::OwnLast(0),
         ..Plan::RUN
     };
     let pass = |plan| {
-        while engine.pass(&mut engine.parts[0].state.lock(), plan).more {}
+        while engine.pass_leaves_work(&mut engine.parts[0].state.lock(), plan) {}
     };
     let should_record = || engine.reads.should_record(node(&cache, 1));
     assert!(should_record());
@@ -286,7 +285,7 @@ fn a_pass_evicts_more_than_was_inserted_but_a_bounded_number() {
         let before = len(&state) + came;
         // With the lock held, no insert helps.
         (0..came as u32).for_each(|key| cache.insert(10_000 * (came as u32 + 1) + key, 0));
-        assert!(engine.pass(&mut state, plan).more, "far from done");
+        assert!(engine.pass_leaves_work(&mut state, plan), "far from done");
         let left = before - len(&state);
         assert!(
             left > came && left <= (came + 16).max(32),
@@ -327,7 +326,7 @@ fn far_over_is_more_than_a_full_batch_of_the_heaviest() {
     let engine = cache.engine();
     let drain = Plan {
         budget: usize::MAX,
-        evict: false,
+        evict: Evict::Nothing,
         ..Plan::RUN
     };
     let mut there = 0;
@@ -358,7 +357,10 @@ fn one_pass_removes_all_that_is_due_within_its_budget() {
     clock.advance(10 * second);
     let engine = cache.engine();
     let mut state = engine.parts[0].state.lock();
-    assert!(!engine.pass(&mut state, Plan::RUN).more, "work is left");
+    assert!(
+        !engine.pass_leaves_work(&mut state, Plan::RUN),
+        "work is left"
+    );
     assert_eq!(engine.map.len(), 0);
 }
 

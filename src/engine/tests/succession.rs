@@ -4,7 +4,7 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
-use crate::engine::pass::{Drain, Occasion, Plan};
+use crate::engine::pass::{Drain, Evict, Expire, Plan};
 use crate::hash::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
@@ -42,16 +42,23 @@ fn builder(dice: &mut Dice, clock: &ManualTicker) -> (CacheBuilder<u64, Value>, 
 
 /// A random kind of pass.
 fn plan(dice: &mut Dice, shard: usize) -> Plan {
-    let occasions = [Occasion::Run, Occasion::Write];
-    let drains = [Drain::Nothing, Drain::All, Drain::OwnLast(shard)];
+    let drains = [
+        Drain::Nothing,
+        Drain::All,
+        Drain::ByRun,
+        Drain::OwnLast(shard),
+    ];
+    let expires = [
+        Expire::Nothing,
+        Expire::EndedTicks,
+        Expire::Sweep(usize::MAX),
+    ];
+    let evicts = [Evict::Nothing, Evict::Excess];
     Plan {
-        occasion: occasions[dice.below(2) as usize],
         budget: 1 + dice.below(40) as usize,
-        drain: drains[dice.below(3) as usize],
-        expire: dice.once_in(2),
-        sweep: usize::from(dice.once_in(2)) * usize::MAX,
-        evict: dice.once_in(2),
-        asked: false,
+        drain: drains[dice.below(4) as usize],
+        expire: expires[dice.below(3) as usize],
+        evict: evicts[dice.below(2) as usize],
     }
 }
 
