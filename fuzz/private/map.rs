@@ -210,6 +210,8 @@ impl Bench {
         shard.remove(occupied, RemovalCause::Explicit);
         assert!(shard.find_node(hash, node).is_none(), "removed");
         drop(shard);
+        let expected = &mut self.expected[self.map.shard_of(hash)];
+        expected.pop_if(|last| *last == (EventKind::Unheard, *node.value()));
         self.expect(hash, (EventKind::Removed, *node.value()));
         self.gone(*node.value());
     }

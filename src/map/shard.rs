@@ -1,8 +1,8 @@
 //! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
 //! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
 //! leaves an event for the maintenance pass, but for what the pass takes out itself, for a deadline
-//! that moves later, and for one that moves while an event tells of a move already. No event is
-//! lost.
+//! that moves later, and for one that moves while an event tells of a move already. A removal takes
+//! the place of the event that the node came, if that is the last one. No other event is lost.
 
 use super::Garbage;
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
@@ -81,6 +81,12 @@ impl<K, V> WriteEvent<K, V> {
             6 => EventKind::Rescheduled,
             _ => EventKind::Removed,
         }
+    }
+
+    /// Whether it says that this node was inserted under a key that was absent.
+    #[inline]
+    fn says_it_came(&self, node: NodePtr<K, V>) -> bool {
+        self.node() == node && matches!(self.kind(), EventKind::Added | EventKind::Unheard)
     }
 
     /// Why the value left: of an event `Replaced` or `Removed`.
@@ -482,11 +488,16 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(event);
     }
 
-    /// Takes a node out for `cause`; an event tells the pass.
+    /// Takes a node out for `cause`; an event tells the pass. It takes the place of the event before
+    /// it, if that says that the node came in: then the pass has nothing to do for that.
     pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
         let node = spot.node;
         self.remove_without_event(spot);
-        self.push(WriteEvent::with_cause(EventKind::Removed, node, cause));
+        let removed = WriteEvent::with_cause(EventKind::Removed, node, cause);
+        match self.locked.batch.last_mut() {
+            Some(last) if last.says_it_came(node) => *last = removed,
+            _ => self.push(removed),
+        }
     }
 
     /// Takes a node out for the pass itself, which needs no event.

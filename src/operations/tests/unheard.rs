@@ -81,3 +81,39 @@ fn an_entry_that_the_pass_did_not_hear_of_gets_a_deadline_is_replaced_and_remove
         cache.run_pending_tasks();
     }
 }
+
+/// Right behind the insertion; behind another event of the key; and after a pass has heard of it.
+#[test]
+fn a_removal_takes_the_place_of_the_insertion_before_it() {
+    let clock = ManualTicker::new();
+    let told = Arc::new(AtomicU64::new(0));
+    let teller = Arc::clone(&told);
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .max_capacity(10_000)
+        .removal_listener(move |_: &u64, value: &u64, _| {
+            teller.fetch_add(*value, Ordering::Relaxed);
+        })
+        .build();
+    let takes = |key, between: &dyn Fn(), expected: &[EventKind]| {
+        told.store(0, Ordering::Relaxed);
+        cache.insert_with_ttl(key, 1, 10 * SECOND);
+        between();
+        cache.invalidate(&key);
+        let map = &cache.engine().map;
+        let kinds = map.lock_shard(map.shard_of(cache.hash(&key))).kinds();
+        assert_eq!(kinds, expected);
+        cache.engine().check_invariants();
+        cache.run_pending_tasks();
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    };
+    takes(1, &|| (), &[EventKind::Removed]);
+    let sooner = || assert!(cache.set_expiry(&2, Some(SECOND)));
+    let all = [EventKind::Added, EventKind::Rescheduled, EventKind::Removed];
+    takes(2, &sooner, &all);
+    takes(3, &|| cache.run_pending_tasks(), &[EventKind::Removed]);
+    clock.advance(20 * SECOND);
+    cache.run_pending_tasks();
+    assert_eq!(cache.entry_count(), 0);
+}
