@@ -76,6 +76,7 @@ pub(super) const FREED_PER_RUN_PASS: usize = 2 * RUN_BUDGET;
 const CHUNK_ITEMS: usize = 128;
 /// An empty list of chunks keeps room for at most this many.
 const KEPT_ROOM: usize = 16;
+
 fn len<'a, K: 'a, V: 'a>(chunks: impl IntoIterator<Item = &'a Garbage<K, V>>) -> usize {
     chunks.into_iter().map(Garbage::len).sum()
 }
@@ -102,7 +103,7 @@ pub(super) struct Freeing<K, V> {
     pub(super) rings_drained: bool,
     /// Emptied containers, to be filled again: in steady state nothing is allocated here.
     pub(super) spare_chunks: Vec<Garbage<K, V>>,
-    spare: Freeable<K, V>,
+    spare: Vec<Garbage<K, V>>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
     /// freed.
     pub(super) retired: usize,
@@ -119,13 +120,6 @@ pub(super) struct Freeing<K, V> {
     retired_at_release: usize,
 }
 
-/// Items that no thread can reach any more, to be freed with [`free`](Self::free), then to be
-/// [given back](Freeing::reuse).
-#[must_use]
-pub(super) struct Freeable<K, V> {
-    chunks: Vec<Garbage<K, V>>,
-}
-
 thread_local! {
     /// Whether this thread is freeing. A destructor that calls the cache must not begin another
     /// round inside this one, which could continue until the stack overflows.
@@ -138,31 +132,17 @@ pub(super) fn is_freeing() -> bool {
     FREEING.try_with(Cell::get).unwrap_or(false)
 }
 
-impl<K, V> Freeable<K, V> {
-    fn none() -> Self {
-        Self { chunks: Vec::new() }
+/// Destroys items that were taken out, so that no thread can reach them any more, and gives their
+/// memory back. Runs outside of locks and pins, since destructors are user code.
+pub(super) fn free_all<K, V>(taken: &mut Vec<Garbage<K, V>>, map: &Map<K, V>) {
+    let outer = FREEING
+        .try_with(|freeing| freeing.replace(true))
+        .unwrap_or(false);
+    for chunk in taken.drain(..) {
+        // SAFETY: freeing 3 and 4. It is taken out, so all is freed once.
+        unsafe { chunk.free(map) };
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        len(&self.chunks)
-    }
-
-    /// Destroys all of them, and gives their memory back. Runs outside of locks and pins, since
-    /// destructors are user code.
-    pub(super) fn free(&mut self, map: &Map<K, V>) {
-        let outer = FREEING
-            .try_with(|freeing| freeing.replace(true))
-            .unwrap_or(false);
-        for chunk in self.chunks.drain(..) {
-            // SAFETY: freeing 3 and 4. It is taken out, so all is freed once.
-            unsafe { chunk.free(map) };
-        }
-        _ = FREEING.try_with(|freeing| freeing.set(outer));
-    }
+    _ = FREEING.try_with(|freeing| freeing.set(outer));
 }
 
 impl<K, V> Freeing<K, V> {
@@ -184,7 +164,7 @@ impl<K, V> Freeing<K, V> {
             undrained: 0,
             rings_drained: true,
             spare_chunks: Vec::new(),
-            spare: Freeable::none(),
+            spare: Vec::new(),
             retired: 0,
             sealed: 0,
             taken: 0,
@@ -325,12 +305,12 @@ impl<K, V> Freeing<K, V> {
 
     /// Takes items that may be freed: whole chunks, until there are `most` or more. Takes none
     /// inside a destructor that is run from here.
-    pub(super) fn take_ready(&mut self, most: usize) -> Freeable<K, V> {
-        let mut taken = Freeable::none();
+    #[must_use]
+    pub(super) fn take_ready(&mut self, most: usize) -> Vec<Garbage<K, V>> {
         if most == 0 || self.ready == 0 || is_freeing() {
-            return taken;
+            return Vec::new();
         }
-        std::mem::swap(&mut taken, &mut self.spare);
+        let mut taken = std::mem::take(&mut self.spare);
         let mut count = 0;
         while count < most && self.ready > 0 {
             self.ready -= 1;
@@ -338,20 +318,20 @@ impl<K, V> Freeing<K, V> {
                 break;
             };
             count += chunk.len();
-            taken.chunks.push(chunk);
+            taken.push(chunk);
         }
         self.taken += count;
         taken
     }
 
-    /// At the end of a run, before it is counted: whether emptied chunks are to be let go. Nothing
-    /// was retired since the run before, and all that was is `freed`: so the cache may need no
-    /// chunks for long.
-    pub(super) fn keeps_too_much(&self, freed: usize) -> bool {
+    /// At the end of a run, before it is counted: whether emptied chunks are to be let go. All that
+    /// was retired is `freed`; and nothing was since the run before, or the cache `is_bare`, without
+    /// an entry: so it may need no chunks for long.
+    pub(super) fn keeps_too_much(&self, freed: usize, is_bare: impl FnOnce() -> bool) -> bool {
         self.retired_at_release != self.retired
-            && self.retired_by_run == self.retired
             && self.is_empty()
             && freed == self.taken
+            && (self.retired_by_run == self.retired || is_bare())
     }
 
     /// Whether it has fewer emptied chunks than shards.
@@ -360,10 +340,10 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Takes back emptied containers.
-    pub(super) fn reuse(&mut self, mut freed: Freeable<K, V>) {
-        debug_assert_eq!(freed.len(), 0, "not freed yet");
+    pub(super) fn reuse(&mut self, mut freed: Vec<Garbage<K, V>>) {
+        debug_assert!(freed.is_empty(), "not freed yet");
         // Gives back the room for an unusual number of chunks.
-        freed.chunks.shrink_to(KEPT_ROOM);
+        freed.shrink_to(KEPT_ROOM);
         self.spare = freed;
         if self.chunks.is_empty() {
             self.chunks.shrink_to(KEPT_ROOM);
@@ -401,10 +381,10 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// Takes everything out of every stage. For the last owner: no reader and no buffer is left.
-    pub(super) fn take_all(&mut self) -> Freeable<K, V> {
-        let mut all = Freeable::none();
+    #[must_use]
+    pub(super) fn take_all(&mut self) -> Vec<Garbage<K, V>> {
         self.close_all();
-        all.chunks.extend(self.chunks.drain(..));
+        let all = self.chunks.drain(..).collect();
         (self.ready, self.draining, self.waiting) = (0, 0, 0);
         self.grace = None;
         all
@@ -413,12 +393,12 @@ impl<K, V> Freeing<K, V> {
 
 impl<K, V> Engine<K, V> {
     /// Runs the destructors of what is ready, and gives its memory back. With no lock held.
-    pub(super) fn free(&self, part: &Part<K, V>, mut ready: Freeable<K, V>) {
+    pub(super) fn free(&self, part: &Part<K, V>, mut ready: Vec<Garbage<K, V>>) {
         if ready.is_empty() {
             return;
         }
-        let items = ready.len();
-        ready.free(&self.map);
+        let items = len(&ready);
+        free_all(&mut ready, &self.map);
         add_freed(&part.freed, items);
         // The emptied containers are not worth a wait.
         if let Some(mut state) = part.state.try_lock() {

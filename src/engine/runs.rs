@@ -201,26 +201,55 @@ impl<K, V> Engine<K, V> {
         run.end(self.next_visit(), Some(Duration::ZERO), &self.clock)
     }
 
-    /// Rounds until the work is done for which a run has begun. A thread that serves other caches
-    /// too stops after a few of them. Returns what is left.
+    /// Rounds until the work is done for which a run has begun: one pass over each part whose goal
+    /// is not reached yet. A thread that serves other caches too stops after a few of them. Returns
+    /// what is left.
     fn run_rounds(&self) -> Left {
-        let mut goals = self.goals();
-        let mut plan = Plan {
+        let mut of_run = Plan {
             expire: Expire::Sweep(MAX_CHEAP_SWEEP),
             ..Plan::RUN
         };
+        // Of each part; `None` once a pass has reached it.
+        let goals = self.parts.iter().map(|part| Some(self.goal(part)));
+        let mut goals: Vec<Option<Goal>> = goals.collect();
+        let mut has_later_work = false;
+        let mut debt = None;
         let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
         let mut rounds = 0;
         loop {
-            let left = self.run_round(plan, &mut goals);
-            plan.expire = Expire::EndedTicks;
+            let plan = self.plan_of_part(of_run);
+            let mut is_finished = true;
+            for (part, open) in self.parts.iter().zip(&mut goals) {
+                let Some(goal) = open else {
+                    continue;
+                };
+                match self.run_pass(part, plan, |state| goal.is_reached(state, &self.map, plan)) {
+                    Some(false) => is_finished = false,
+                    Some(true) => {
+                        has_later_work = true;
+                        *open = None;
+                    }
+                    None => *open = None,
+                }
+            }
+            if is_finished {
+                is_finished = self.evict_from_heaviest(of_run, &mut debt, self.parts.len());
+            }
+            of_run.expire = Expire::EndedTicks;
             rounds += 1;
             if self.deliver_from_run() {
                 return Left::DueMeanwhile;
             }
+            if is_finished {
+                return if has_later_work {
+                    Left::Rest
+                } else {
+                    Left::Nothing
+                };
+            }
             let is_turn_over = rounds >= most && self.waking.scheduler.is_shared();
-            if left != Left::OfRun || is_turn_over || self.waking.cache.is_closed() {
-                return left;
+            if is_turn_over || self.waking.cache.is_closed() {
+                return Left::Rest;
             }
         }
     }
@@ -235,7 +264,8 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let mut state = part.state.lock();
             next = time::earliest(next, state.wheel.next_visit());
-            let keeps_too_much = state.freeing.keeps_too_much(part.freed());
+            let is_bare = || self.map.len() == 0;
+            let keeps_too_much = state.freeing.keeps_too_much(part.freed(), is_bare);
             state.freeing.count_run(is_resizing);
             if is_resizing || state.freeing.wants_retry() {
                 let retries = state.freeing.retries;
@@ -283,44 +313,6 @@ impl<K, V> Engine<K, V> {
         }
         time::time_left(now, next?).or(Some(Duration::ZERO))
     }
-
-    /// The work of a run that begins now.
-    fn goals(&self) -> Goals {
-        let goals = self.parts.iter().map(|part| Some(self.goal(part)));
-        Goals {
-            open: goals.collect(),
-            has_later_work: false,
-            debt: None,
-        }
-    }
-
-    /// One pass over each part whose goal is not reached yet. Returns what is left.
-    fn run_round(&self, of_run: Plan, goals: &mut Goals) -> Left {
-        let map = &self.map;
-        let plan = self.plan_of_part(of_run);
-        let mut is_finished = true;
-        for (part, open) in self.parts.iter().zip(&mut goals.open) {
-            let Some(goal) = open else {
-                continue;
-            };
-            match self.run_pass(part, plan, |state| goal.is_reached(state, map, plan)) {
-                Some(false) => is_finished = false,
-                Some(true) => {
-                    goals.has_later_work = true;
-                    *open = None;
-                }
-                None => *open = None,
-            }
-        }
-        let all = self.parts.len();
-        if !is_finished || !self.evict_from_heaviest(of_run, &mut goals.debt, all) {
-            Left::OfRun
-        } else if goals.has_later_work {
-            Left::Later
-        } else {
-            Left::Nothing
-        }
-    }
 }
 
 /// The work that rounds of a run have left.
@@ -328,23 +320,11 @@ impl<K, V> Engine<K, V> {
 enum Left {
     /// None: the run ends.
     Nothing,
-    /// What has come since the run began: the run ends, and another one comes at once.
-    Later,
-    /// Some of the work for which the run began: it goes on, but not for long on a thread that
-    /// serves other caches too.
-    OfRun,
+    /// What has come since the run began; or, where the thread serves other caches too, more. The
+    /// run ends, and another one comes at once.
+    Rest,
     /// What has fallen due while the listener was called: the run begins again, a few times.
     DueMeanwhile,
-}
-
-/// The goals of a run.
-struct Goals {
-    /// Of each part; `None` once a pass has reached it.
-    open: Vec<Option<Goal>>,
-    /// Whether a part had work left when its goal was reached.
-    has_later_work: bool,
-    /// How much the run has still to evict, in a cache of several parts; `None` before it evicts.
-    debt: Option<u64>,
 }
 
 /// The condition under which a run may end; see the module docs.

@@ -76,8 +76,8 @@ fn nothing_is_freed_before_grace_and_drain() {
     assert!(rig.freeing.take_ready(10).is_empty(), "not yet drained");
     rig.end_drain();
     let mut ready = rig.freeing.take_ready(10);
-    assert_eq!((rig.freed.get(), ready.len()), (0, 1));
-    ready.free(&rig.map);
+    assert_eq!((rig.freed.get(), len(&ready)), (0, 1));
+    free_all(&mut ready, &rig.map);
     assert_eq!(rig.freed.get(), 1);
     assert!(rig.freeing.is_empty());
 }
@@ -90,10 +90,10 @@ fn take_ready_takes_whole_chunks_up_to_the_limit() {
     rig.seal();
     assert!(rig.start_drain(), "no pin is held");
     rig.end_drain();
-    rig.freeing.take_ready(CHUNK_ITEMS + 8).free(&rig.map);
+    free_all(&mut rig.freeing.take_ready(CHUNK_ITEMS + 8), &rig.map);
     let some = rig.freed.get();
     assert!((CHUNK_ITEMS + 8..=2 * CHUNK_ITEMS + 7).contains(&some));
-    rig.freeing.take_all().free(&rig.map);
+    free_all(&mut rig.freeing.take_all(), &rig.map);
     assert_eq!(rig.freed.get(), all);
 }
 
@@ -107,10 +107,10 @@ fn emptied_containers_are_reused() {
         assert!(rig.start_drain(), "no pin is held");
         rig.end_drain();
         let mut ready = rig.freeing.take_ready(2 * CHUNK_ITEMS);
-        places.extend(ready.chunks.iter().map(Garbage::place));
+        places.extend(ready.iter().map(Garbage::place));
         // Two are full, and one is open.
         assert!(places.len() <= 3, "another was made in round {round}");
-        ready.free(&rig.map);
+        free_all(&mut ready, &rig.map);
         assert_eq!(rig.freed.get(), round * 2 * CHUNK_ITEMS);
         rig.freeing.reuse(ready);
         (rig.map.lock_shard(0)).give_emptied(&mut rig.freeing.spare_chunks);
@@ -118,7 +118,7 @@ fn emptied_containers_are_reused() {
     // However many there were, only a limited number is kept.
     rig.retire(20 * CHUNK_ITEMS);
     let mut all = rig.freeing.take_all();
-    all.free(&rig.map);
+    free_all(&mut all, &rig.map);
     rig.freeing.spare_chunks.clear();
     (rig.map.lock_shard(0)).give_emptied(&mut rig.freeing.spare_chunks);
     assert_eq!(rig.freeing.spare_chunks.len(), 4);

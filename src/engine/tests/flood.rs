@@ -224,4 +224,9 @@ fn an_idle_cache_keeps_no_room_for_nodes_to_free() {
         assert_eq!(room(), 0);
         cache.run_pending_tasks();
     }
+    // No other run may come to a cache that is empty and has no deadlines.
+    (0..20_000).for_each(|key| cache.insert(key, 0));
+    (0..20_000).for_each(|key| cache.invalidate(&key));
+    cache.run_pending_tasks();
+    assert_eq!(room(), 0, "after the entries went");
 }
