@@ -325,8 +325,8 @@ impl<K, V> Freeing<K, V> {
     }
 
     /// At the end of a run, before it is counted: whether emptied chunks are to be let go. All that
-    /// was retired is `freed`; and nothing was since the run before, or the cache `is_bare`, without
-    /// an entry: so it may need no chunks for long.
+    /// was retired is `freed`; and nothing was since the run before, or the cache `is_bare`: it has
+    /// no entry. So it may need no chunks for long.
     pub(super) fn keeps_too_much(&self, freed: usize, is_bare: impl FnOnce() -> bool) -> bool {
         self.retired_at_release != self.retired
             && self.is_empty()

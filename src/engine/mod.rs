@@ -105,6 +105,7 @@ pub(crate) use lifetimes::{FIRST_READ, FromLoad, LifetimeSource, Lifetimes};
 pub(crate) use lifetimes::{MAX_ASKS, NO_READ, Superseded, TimedAnswer};
 use part::{Part, State};
 use pass::{Evict, Plan};
+use runs::Left;
 pub(crate) use settings::{ForgetFailure, Settings, Weigher};
 use std::sync::Arc;
 use waking::Waking;
@@ -491,8 +492,7 @@ impl<K, V> Engine<K, V> {
         };
         // A ticker that panics has been reported and must not keep the rest from being freed.
         for part in &self.parts {
-            while contain(|| self.run_pass(part, drain, |_| ())).is_none_or(|left| left.is_some()) {
-            }
+            while contain(|| self.run_pass(part, drain, None)) != Some(Left::Nothing) {}
         }
         self.notifier.waiting() > 0
     }

@@ -250,7 +250,7 @@ impl<K, V> Engine<K, V> {
             let part = self.heaviest(self.part_of(turn));
             let left = *debt.get_or_insert(excess);
             let before = part.weight();
-            self.run_pass(part, evict, |_| ());
+            self.run_pass(part, evict, None);
             let paid = before.saturating_sub(part.weight());
             *debt = Some(left.saturating_sub(paid));
             if paid == 0 || paid >= left {

@@ -47,24 +47,26 @@ pub(super) const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 
 impl<K, V> Engine<K, V> {
-    /// One pass of a run. A thread that waits for the lock gets it next; the freeing is done after
-    /// that. `None` if no work is left, else the answer of `judge`.
-    pub(super) fn run_pass<T>(
-        &self,
-        part: &Part<K, V>,
-        plan: Plan,
-        judge: impl FnOnce(&State<K, V>) -> T,
-    ) -> Option<T> {
+    /// One pass of a run, which may have a goal in this part. A thread that waits for the lock gets
+    /// it next; the freeing is done after that. Returns what is left of the plan's work.
+    pub(super) fn run_pass(&self, part: &Part<K, V>, plan: Plan, goal: Option<&mut Goal>) -> Left {
         let mut state = part.state.lock();
-        let judged = if self.pass_leaves_work(&mut state, plan) {
-            Some(judge(&state))
+        let leaves_work = self.pass_leaves_work(&mut state, plan);
+        let is_reached = match goal {
+            Some(goal) => leaves_work && goal.is_reached(&state, &self.map, plan),
+            None => false,
+        };
+        let left = if !leaves_work {
+            Left::Nothing
+        } else if is_reached {
+            Left::Later
         } else {
-            None
+            Left::OfRun
         };
         let ready = state.freeing.take_ready(FREED_PER_RUN_PASS);
         unlock_fairly(state);
         self.free(part, ready);
-        judged
+        left
     }
 
     /// The work that a run that begins now has to do in this part before it may end.
@@ -77,10 +79,7 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let mut plan = self.plan_of_part(plan);
             let mut goal = self.goal(part);
-            let map = &self.map;
-            while self.run_pass(part, plan, |state| goal.is_reached(state, map, plan))
-                == Some(false)
-            {
+            while self.run_pass(part, plan, Some(&mut goal)) == Left::OfRun {
                 // The first pass has marked what is due at this very moment; once is enough.
                 if let Expire::Sweep(_) = plan.expire {
                     plan.expire = Expire::EndedTicks;
@@ -112,7 +111,7 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let ready = part.state.lock().freeing.ready();
             for _ in 0..ready.div_ceil(FREED_PER_RUN_PASS) {
-                self.run_pass(part, plan, |_| ());
+                self.run_pass(part, plan, None);
             }
         }
     }
@@ -223,13 +222,13 @@ impl<K, V> Engine<K, V> {
                 let Some(goal) = open else {
                     continue;
                 };
-                match self.run_pass(part, plan, |state| goal.is_reached(state, &self.map, plan)) {
-                    Some(false) => is_finished = false,
-                    Some(true) => {
+                match self.run_pass(part, plan, Some(goal)) {
+                    Left::Nothing => *open = None,
+                    Left::Later => {
                         has_later_work = true;
                         *open = None;
                     }
-                    None => *open = None,
+                    Left::OfRun | Left::DueMeanwhile => is_finished = false,
                 }
             }
             if is_finished {
@@ -242,14 +241,14 @@ impl<K, V> Engine<K, V> {
             }
             if is_finished {
                 return if has_later_work {
-                    Left::Rest
+                    Left::Later
                 } else {
                     Left::Nothing
                 };
             }
             let is_turn_over = rounds >= most && self.waking.scheduler.is_shared();
             if is_turn_over || self.waking.cache.is_closed() {
-                return Left::Rest;
+                return Left::OfRun;
             }
         }
     }
@@ -315,14 +314,15 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-/// The work that rounds of a run have left.
+/// The work that a pass, or a run, has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// None: the run ends.
+pub(super) enum Left {
     Nothing,
-    /// What has come since the run began; or, where the thread serves other caches too, more. The
-    /// run ends, and another one comes at once.
-    Rest,
+    /// What has come since the run began: the run ends, and another one comes at once.
+    Later,
+    /// Some of the work for which the run began: it goes on, but not for long on a thread that
+    /// serves other caches too.
+    OfRun,
     /// What has fallen due while the listener was called: the run begins again, a few times.
     DueMeanwhile,
 }

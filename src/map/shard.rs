@@ -488,7 +488,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(event);
     }
 
-    /// Takes a node out for `cause`; an event tells the pass. It takes the place of the event before
+    /// Takes a node out for `cause`; an event tells the pass. It takes the place of the one before
     /// it, if that says that the node came in: then the pass has nothing to do for that.
     pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
         let node = spot.node;

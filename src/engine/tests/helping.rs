@@ -132,7 +132,7 @@ fn a_pass_frees_a_bounded_number_of_chunks() {
     drop(state);
     assert!(once.contains(&freed), "{freed}");
     let before = leave_to_free(&cache);
-    engine.run_pass(&engine.parts[0], EVICT, |_| ());
+    engine.run_pass(&engine.parts[0], EVICT, None);
     let freed = before - engine.parts[0].state.lock().freeing.ready();
     assert!(once.contains(&freed), "{freed}");
 }
