@@ -16,10 +16,10 @@ use super::{CacheKey, CacheValue};
 use crate::contain::{contain, with_name};
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict, Want};
-use crate::sync::IS_MODEL;
 use crate::sync::block::{AwaitedLoad, note, polled_by_block};
 use crate::sync::cycle::fault;
 use crate::sync::place;
+use crate::sync::{IS_MODEL, Ordering};
 use crate::time;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -152,8 +152,8 @@ impl<K, V> Engine<K, V> {
         }
         let next = next?;
         let mut left = time::time_left(now, next)?;
-        if self.waking.scheduler.is_shared() {
-            // A ticker may stand still just before that moment.
+        if timeouts.last_run.swap(now, Ordering::Relaxed) == now {
+            // The ticker may stand still just before that moment.
             left = left.max(PATIENCE[0]);
         }
         self.waking.request_by(time::deadline_after(now, left), now);
