@@ -20,6 +20,7 @@ use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
 use crate::sync::cycle::Ticket;
+use crate::sync::place;
 use crate::time::NEVER;
 use std::mem;
 use std::sync::Arc;
@@ -251,6 +252,10 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
+            if self.waits.is_some() {
+                // Before it may run its own code.
+                place::take_again();
+            }
             match told {
                 Verdict::Ended(Outcome::Value(shared, deadline)) => {
                     let seen = self.copy_shared(&shared, deadline);

@@ -329,8 +329,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.free -= 1;
-            let Some(job) = self.take_first(&mut state) else {
+            // The others have all the places: one that is free is told of what waits, and one at
+            // work looks for it when it ends.
+            let mut job = None;
+            if state.taken <= state.most {
+                job = self.take_first(&mut state);
+            }
+            let Some(job) = job else {
                 state.taken -= 1;
+                self.changed.notify_one();
                 break;
             };
             let backend = state.backend.clone();

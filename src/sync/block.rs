@@ -9,7 +9,8 @@
 //!    asleep](WaitTarget::falls_asleep).
 //! 4. Other threads may wait for this one: [`NotedWait::wait_for`] looks for a
 //!    [`cycle`](super::cycle). If there is none, the thread parks.
-//! 5. When it wakes up, it polls again. When the future is ready, it takes a place again.
+//! 5. When it wakes up, it polls again. When the call has a verdict, or the future is ready, it
+//!    takes a place again.
 //!
 //! # What a thread is doing
 //!

@@ -1,7 +1,125 @@
+use super::ReloadState;
 use crate::{Cache, LoadingCache, ManualTicker, loader_fn, refresh};
-use std::sync::{Mutex, mpsc};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+type Numbers = LoadingCache<u32, u32, ()>;
+
+/// A cache with one reload thread, in which keys 1, 3 and 4 are stale. `load` is called before the
+/// loader answers.
+///
+/// The loader has the cache until the test takes it away.
+fn with_stale_keys(
+    load: impl Fn(&Numbers, u32) + Send + Sync + 'static,
+) -> (Numbers, Arc<Mutex<Option<Numbers>>>) {
+    let time = ManualTicker::new();
+    let own = Arc::new(Mutex::new(None::<Numbers>));
+    let place = Arc::clone(&own);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |key: &u32| {
+            let users = place.lock().unwrap().clone();
+            if let Some(users) = users {
+                load(&users, *key);
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_secs(1)))
+        .build();
+    [1, 3, 4]
+        .iter()
+        .for_each(|key| users.cache().insert(*key, *key));
+    time.advance(Duration::from_secs(1));
+    *own.lock().unwrap() = Some(users.clone());
+    (users, own)
+}
+
+/// Waits until the state is so.
+fn until(users: &Numbers, holds: impl Fn(&ReloadState<u32, u32, ()>) -> bool) {
+    while !holds(&users.inner.threads.lock()) {
+        thread::yield_now();
+    }
+}
+
+/// The loader of key 1 waits for another call's load of key 2, which fails: so it loads that key.
+#[test]
+fn a_loader_that_comes_to_lead_has_its_place_again() {
+    for is_bulk in [false, true] {
+        let (begin, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let (users, own) = with_stale_keys(move |users, key| {
+            if key == 2 {
+                begin.send(()).unwrap();
+                released.lock().unwrap().recv().unwrap();
+            } else if is_bulk {
+                users.get_all([2]).unwrap();
+            } else {
+                users.get(&2).unwrap();
+            }
+        });
+        let (lead, led) = mpsc::channel();
+        let (fail, failed) = mpsc::channel::<()>();
+        let other = users.clone();
+        let leader = thread::spawn(move || {
+            other.cache().get_with(2, || {
+                lead.send(()).unwrap();
+                failed.recv().unwrap();
+                resume_unwind(Box::new("told to"))
+            })
+        });
+        led.recv_timeout(SOON).expect("it loads");
+        users.get(&1).unwrap();
+        until(&users, |state| state.taken == 0);
+        fail.send(()).unwrap();
+        assert!(leader.join().is_err());
+        begun.recv_timeout(SOON).expect("the loader runs");
+        let taken = users.inner.threads.lock().taken;
+        release.send(()).unwrap();
+        let held = own.lock().unwrap().take();
+        drop(held);
+        assert_eq!(taken, 1, "it runs the loader without a place");
+    }
+}
+
+/// The loader of key 1 waits until that of key 3 has the only place.
+#[test]
+fn a_thread_above_the_maximum_takes_no_other_key() {
+    let (begin, begun) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let (users, own) = with_stale_keys(move |users, key| {
+        if key == 1 {
+            users.get(&2).unwrap();
+        } else {
+            begin.send(key).unwrap();
+            if key == 3 {
+                released.lock().unwrap().recv().unwrap();
+            }
+        }
+    });
+    let crate::Leased::Lease(lease) = users.cache().lease(2) else {
+        panic!("it is absent");
+    };
+    users.get(&1).unwrap();
+    until(&users, |state| state.taken == 0);
+    users.get(&3).unwrap();
+    assert_eq!(begun.recv_timeout(SOON), Ok(3));
+    users.get(&4).unwrap();
+    _ = lease.fill(2);
+    until(&users, |state| state.threads.len() == 1);
+    let early = begun.try_recv();
+    release.send(()).unwrap();
+    let next = begun.recv_timeout(SOON);
+    let held = own.lock().unwrap().take();
+    drop(held);
+    assert!(early.is_err(), "it runs a second loader");
+    assert_eq!(next, Ok(4));
+}
 
 /// Key 0 hangs on the only thread; key 1 waits, and then as many as may.
 #[test]
