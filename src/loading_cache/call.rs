@@ -1,20 +1,21 @@
 //! One load of a loader: how it runs and ends, and what the calls that want its value get.
 //!
-//! A load runs on the thread of the call that wants it, or in the background: on a thread of the
-//! cache, or in a task of the program's spawner. A call that has begun a load in the background
+//! A load runs on the thread of the call that wants it, or in the background: on a reload thread,
+//! which claims the key itself, or in a task of the program's spawner. A call that has begun a task
 //! waits for its outcome as the others do (`load::claim`). The load goes on when they leave.
 
 use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
+use super::threads::hint;
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, OwnedGuard, Replaces, Request, Runs,
-    ToCache, error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, Request, Runs, ToCache,
+    error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;

@@ -253,6 +253,7 @@ where
         None
     }
 
+    /// Private to this crate: see [`Loader`].
     #[doc(hidden)]
     fn __counts_failures(&self) -> bool {
         !is_provided::<Self, (K, V, ())>()

@@ -56,9 +56,10 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A miss that
-    /// loads on this thread costs what one of [`Cache::get_with`](crate::Cache::get_with) costs,
-    /// and a box for the loader's future.
+    /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A hit of a
+    /// stale entry looks the key up once more; while a compute of the key runs, it also wakes a
+    /// reload thread. A miss that loads on this thread costs what one of
+    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box; inside a loader, two.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -225,9 +226,9 @@ where
     }
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
-    /// absent key is loaded, whatever error is remembered. The loader runs on a thread of the cache
-    /// or in a task, as for a reload; on a thread, from when that takes the key: a write that came
-    /// before does not revoke it.
+    /// absent key is loaded, whatever error is remembered. The loader runs on a reload thread or in
+    /// a task. On a reload thread the load begins when the thread claims the key: a write before
+    /// that does not revoke it.
     /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
     /// of the old value.
     ///
@@ -476,7 +477,8 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 }
 
 /// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future
-/// of its outcome. The refresh continues if the future is dropped.
+/// of its outcome. The refresh continues if the future is dropped, unless it waits for a compute
+/// of the key just then.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than
