@@ -35,7 +35,8 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
     Value(Box<Keyless<V>>),
     /// The call leads. A call that takes turns gets the live entry, if there is one.
     Guard(Guard<K, V, C>, Option<Box<Keyless<V>>>),
-    /// Another call's load has failed, in a way that this call shares.
+    /// Another call's load has failed, in a way that this call shares; or the key has no entry,
+    /// and the call replaces a stale one only.
     Failed(Outcome<V>),
     /// The call would have to wait, or to lead, and may not.
     Busy,
@@ -50,7 +51,7 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
 pub(crate) enum Replaces {
     /// None.
     Nothing,
-    /// One that is stale; and there has to be one.
+    /// One that is stale; and there has to be one. Else a call that waits gets what the key has.
     Stale,
     /// Any; there may be none.
     Any,
@@ -234,14 +235,14 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             None => is_overdue,
         };
         if !is_late {
-            if revoked.is_some() {
+            if revoked.is_some() && self.request.replaces == Replaces::Any {
                 // A refresh takes what a write has stored meanwhile.
                 self.request.replaces = Replaces::Nothing;
             }
             return false;
         }
         // A refresh has timed out also if it did not begin the load.
-        let is_own = self.waits_for_own || self.request.replaces == Replaces::Any;
+        let is_own = self.waits_for_own || self.request.replaces != Replaces::Nothing;
         let was_late = mem::replace(&mut self.was_late, true);
         was_late || (is_own && revoked.is_none())
     }
@@ -348,6 +349,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     spins = load.spin(until);
                 }
                 Begun::Live(node) => return Some(Claim::Value(engine.copy_of(node))),
+                Begun::Absent => return Some(Claim::Failed(Outcome::Absent)),
                 Begun::Busy => return Some(Claim::Busy),
                 Begun::Joined(load, ticket) => {
                     drop(held);
@@ -416,6 +418,8 @@ enum Begun<K, V> {
     Expired(WriteOutcome),
     /// The key's live entry, for a call that does not lead.
     Live(NodePtr<K, V>),
+    /// The key has no entry, for a call that leads only over a stale one.
+    Absent,
     /// The call would have to wait, or to lead, and may not.
     Busy,
     /// Another thread runs this load, and may end it soon: the call spins until then.
@@ -480,9 +484,6 @@ where
                 live = Some(spot.node);
             }
         }
-        if request.replaces == Replaces::Stale && !is_stale(live, now) {
-            return Tried::Done(Begun::Busy);
-        }
         // The key's load, if that has no leader at work; else the call leads one of its own, in the
         // place of an overdue one if there is one.
         let mut idle = None;
@@ -492,6 +493,14 @@ where
             } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
                 return Tried::Done(self.leave_it_to(load, live));
             }
+        }
+        if request.replaces == Replaces::Stale && !is_stale(live, now) {
+            return Tried::Done(match live {
+                // A read has its value already.
+                _ if !request.may_wait => Begun::Busy,
+                Some(node) => Begun::Live(node),
+                None => Begun::Absent,
+            });
         }
         if request.runs == Runs::AtItsTurn {
             return Tried::Done(Begun::Busy);

@@ -343,7 +343,6 @@ where
         let cache = settings.try_build()?;
         let backend = Arc::new(Backend::new(self.loader, self.failure_backoff, failures));
         let inner = Inner {
-            cache: cache.downgrade(),
             threads: Arc::new(ReloadThreads::new(
                 Arc::clone(&backend),
                 cache.downgrade(),

@@ -190,13 +190,9 @@ fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
-    fn in_background<C: ToCache<K, V>>(&self, guard: Guard<K, V, C>) -> OwnedGuard<K, V> {
-        guard.in_background(self.cache.clone(), Some(dropped::<K, V, E>))
-    }
-
     /// Makes a load or a reload of an async loader run in a task.
     pub(super) fn launch<C: ToCache<K, V>>(&self, spawner: &Spawner, guard: Guard<K, V, C>) {
-        let guard = self.in_background(guard);
+        let guard = self.threads.in_background(guard);
         let backend = Arc::clone(&self.backend);
         spawn(spawner, guard.run_in_background(backend));
     }
@@ -213,7 +209,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         let wrong = Arc::clone(wrong);
         let guards: Vec<_> = guards
             .into_iter()
-            .map(|(place, guard)| (place, self.in_background(guard)))
+            .map(|(place, guard)| (place, self.threads.in_background(guard)))
             .collect();
         spawn(spawner, async move {
             if !guards.iter().all(|(_, guard)| guard.begin_run()) {
@@ -254,7 +250,7 @@ where
             spawner, threads, ..
         } = &**self.inner;
         let hash = self.cache.hash(key);
-        if spawner.is_none() && !threads.has_room_for(hash) {
+        if !threads.has_room() {
             return;
         }
         let engine = self.cache.engine();
@@ -262,10 +258,14 @@ where
         let Some(hit) = engine.find_live(hash, key, &pin) else {
             return;
         };
+        let hint = hint(hash, hit.node.as_raw().addr());
+        if spawner.is_none() && threads.is_hinted(hint) {
+            return;
+        }
         let key = hit.node.key().clone();
         drop(pin);
         let Some(spawner) = spawner else {
-            return threads.reload_soon(hash, key);
+            return threads.reload_soon(hash, key, hint);
         };
         let request = Request {
             replaces: Replaces::Stale,

@@ -45,7 +45,6 @@ pub use read::Refreshing;
 
 use crate::RandomState;
 use crate::cache::Cache;
-use crate::engine::WeakHandle;
 use backend::Backend;
 use kinds::Task;
 use std::fmt;
@@ -126,8 +125,6 @@ type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 
 /// The loader, and where it runs. The handles share it beside the cache.
 struct Inner<K, V, E> {
-    /// For loads in the background, which keep no cache alive.
-    cache: WeakHandle<K, V>,
     backend: Arc<Backend<K, V, E>>,
     /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
     /// on those that reload.

@@ -253,12 +253,15 @@ where
     /// ```
     pub fn refresh(&self, key: K) -> Refreshing<V, E> {
         let hash = self.cache.hash(&key);
-        self.begin_refresh(hash, key)
+        self.begin_refresh(hash, key, Replaces::Any)
     }
 
     /// Reloads a key whose entry is stale, or joins its reload: see [`refresh`](Self::refresh).
     /// `None` if there is no such entry. After a failure, neither reads nor this call retry before
     /// the pause is over.
+    ///
+    /// If the entry is no longer stale when the turn of the refresh comes, the outcome is its
+    /// value; if it is gone, `None`.
     ///
     /// # Panics
     ///
@@ -294,15 +297,15 @@ where
         let wanted = refresh.is_reloading() || refresh.is_stale(engine.clock.now());
         drop(pin);
         if wanted {
-            Some(self.begin_refresh(hash, key))
+            Some(self.begin_refresh(hash, key, Replaces::Stale))
         } else {
             None
         }
     }
 
-    fn begin_refresh(&self, hash: u64, key: K) -> Refreshing<V, E> {
+    fn begin_refresh(&self, hash: u64, key: K, replaces: Replaces) -> Refreshing<V, E> {
         let request = Request {
-            replaces: Replaces::Any,
+            replaces,
             runs: match &self.inner.spawner {
                 Some(_) => elsewhere::<E>(),
                 None => Runs::AtItsTurn,
@@ -312,7 +315,7 @@ where
         // It keeps no cache alive.
         let mut call = Claimant::new(self.cache.downgrade(), hash, key, request);
         let turn = match call.begin() {
-            Some(claim) => self.inner.begin_refresh(hash, call, claim),
+            Some(claim) => self.inner.go_on(hash, call, claim),
             // It waits for the load of another call.
             None => come(call),
         };
@@ -436,9 +439,9 @@ where
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
-    /// The call of a refresh has found no load to join: its own load begins, in a task; or the key
-    /// waits for its turn on a reload thread.
-    fn begin_refresh(
+    /// The call of a refresh has a claim, and its turn begins. If the call leads, its load is a
+    /// task. If it may not lead, the key waits for its turn on a reload thread.
+    fn go_on(
         &self,
         hash: u64,
         call: OwnedClaimant<K, V>,
@@ -447,8 +450,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         match (&self.spawner, claim) {
             (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
             // It may not lead.
-            (None, Claim::Busy) => return self.threads.refresh(hash, call.into_key()),
-            // The cache is gone, as the next claim finds.
+            (None, Claim::Busy) => {
+                let replaces = call.request.replaces;
+                return self.threads.refresh(hash, call.into_key(), replaces);
+            }
+            (None, Claim::Guard(..)) => unreachable!("it may not lead"),
+            // The next claim finds it again: what the key has, or that the cache is gone.
             _ => {}
         }
         come(call)
@@ -468,7 +475,7 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
         match call.claim().await {
             // It keeps the loader no longer than it needs it.
             claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
-                Some(inner) => turn = inner.begin_refresh(hash, call, claim),
+                Some(inner) => turn = inner.go_on(hash, call, claim),
                 None => return Err(LoadError::Abandoned),
             },
             claim => return result_of(claim),

@@ -9,8 +9,8 @@
 //! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
 //!
 //! A key stands in the queue once. Refreshes of it that come meanwhile share the job. The reads of
-//! a stale entry whose key waits find that by one look ([`ReloadThreads::has_room_for`]). If many
-//! keys wait already, an entry stays stale, for a later read.
+//! a stale entry whose key waits find that without a lock ([`hint`]). If many keys wait already, an
+//! entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
@@ -33,16 +33,17 @@ use super::kinds::contained;
 use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
-use crate::load::{CacheKey, CacheValue, Claim, Claimant, OwnedGuard, Replaces, Request, Runs};
+use crate::load::{
+    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Request, Runs, ToCache,
+};
 use crate::sync::block::poll_once;
 use crate::sync::place::{Overseer, Stage, work_at};
-use std::array;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -62,16 +63,18 @@ pub(super) struct ReloadThreads<K, V, E> {
     /// There is work, or the threads are to end.
     changed: Condvar,
     /// Whether one more key of a stale entry may wait. Written under the lock. Relaxed, as the
-    /// marks: for a read it is a hint, and no other memory is read because of it.
+    /// hints: no other memory is read because of it.
     has_room: AtomicBool,
-    /// The [marks](mark) of keys that wait, each at the place that it names itself, where another
-    /// one may overwrite it; else 0. Written under the lock.
-    marks: [AtomicU64; MOST_STALE],
+    /// The [hints](hint) at the entries whose keys wait, each at its own index, where another one
+    /// may overwrite it; else 0. Written under the lock. An async loader needs none.
+    hints: OnceLock<Box<[AtomicU64]>>,
 }
 
-/// What stands for the hash of a key that waits. Never 0.
-fn mark(hash: u64) -> u64 {
-    hash | 1
+/// What stands for a stale entry, by its key's hash and its node's address. Never 0. The entry of
+/// another key has the same hint only if the hashes are equal, and its node has the memory of the
+/// former one, which has left meanwhile.
+pub(super) fn hint(hash: u64, node: usize) -> u64 {
+    (hash ^ node as u64) | 1
 }
 
 struct ReloadState<K, V, E> {
@@ -100,10 +103,12 @@ type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 /// A key that is to be reloaded.
 struct ReloadJob<K, V> {
     hash: u64,
+    /// Of the last read; 0 without one.
+    hint: u64,
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
     /// The refreshes that wait for it; none if only reads of a stale entry have asked.
-    refreshes: Vec<Caller<OwnedClaimant<K, V>>>,
+    refreshes: Vec<(Replaces, Caller<OwnedClaimant<K, V>>)>,
 }
 
 impl<K, V, E> ReloadState<K, V, E> {
@@ -124,22 +129,35 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a read of a stale entry may let its key wait: most likely the key does not wait yet,
-    /// and there is room for it.
-    pub(super) fn has_room_for(&self, hash: u64) -> bool {
-        let mark = mark(hash);
+    /// Whether one more key of a stale entry may wait, as a read sees it without the lock.
+    pub(super) fn has_room(&self) -> bool {
         self.has_room.load(Ordering::Relaxed)
-            && self.mark_place(mark).load(Ordering::Relaxed) != mark
     }
 
-    fn mark_place(&self, mark: u64) -> &AtomicU64 {
-        &self.marks[(mark >> 1) as usize % MOST_STALE]
+    /// Whether the key of the entry with this hint waits.
+    pub(super) fn is_hinted(&self, hint: u64) -> bool {
+        self.at_index_of(hint).load(Ordering::Relaxed) == hint
+    }
+
+    fn at_index_of(&self, hint: u64) -> &AtomicU64 {
+        let make = || (0..MOST_STALE).map(|_| AtomicU64::new(0)).collect();
+        let hints: &[AtomicU64] = self.hints.get_or_init(make);
+        &hints[(hint >> 8) as usize % MOST_STALE]
+    }
+
+    fn set_hint(&self, hint: u64) {
+        self.at_index_of(hint).store(hint, Ordering::Relaxed);
+    }
+
+    fn clear_hint(&self, hint: u64) {
+        if self.is_hinted(hint) {
+            self.at_index_of(hint).store(0, Ordering::Relaxed);
+        }
     }
 
     fn add(&self, state: &mut ReloadState<K, V, E>, job: ReloadJob<K, V>) {
         let turn = state.draw();
-        let mark = mark(job.hash);
-        self.mark_place(mark).store(mark, Ordering::Relaxed);
+        self.set_hint(job.hint);
         state.by_hash.insert((job.hash, turn));
         state.jobs.insert(turn, job);
         self.has_room.store(state.has_room(), Ordering::Relaxed);
@@ -148,10 +166,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<ReloadJob<K, V>> {
         let (turn, job) = state.jobs.pop_first()?;
         state.by_hash.remove(&(job.hash, turn));
-        let mark = mark(job.hash);
-        if self.mark_place(mark).load(Ordering::Relaxed) == mark {
-            self.mark_place(mark).store(0, Ordering::Relaxed);
-        }
+        self.clear_hint(job.hint);
         self.has_room.store(state.has_room(), Ordering::Relaxed);
         Some(job)
     }
@@ -216,23 +231,33 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }),
             changed: Condvar::new(),
             has_room: AtomicBool::new(true),
-            marks: array::from_fn(|_| AtomicU64::new(0)),
+            hints: OnceLock::new(),
         }
     }
 
-    /// A read has found the key's entry stale, and that there is [room](Self::has_room_for) for it.
-    pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K) {
-        let mut state = self.lock();
-        let mut same_hash = state.by_hash.range((hash, 0)..=(hash, u64::MAX));
-        // Mostly it is this key that waits already. Else a later read asks again.
-        if same_hash.next().is_none() && state.has_room() {
-            self.add(&mut state, ReloadJob::new(hash, key));
+    /// A read has found the key's entry stale, and no such hint.
+    pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K, hint: u64) {
+        let (mut state, waiting) = self.find(hash, &key);
+        if let Some(turn) = waiting {
+            let job = state
+                .jobs
+                .get_mut(&turn)
+                .expect("it was found under this lock");
+            self.clear_hint(mem::replace(&mut job.hint, hint));
+            self.set_hint(hint);
+        } else if state.has_room() {
+            self.add(&mut state, ReloadJob::new(hash, key, hint));
             self.serve(state);
         }
     }
 
     /// A refresh wants the key reloaded: its turn.
-    pub(super) fn refresh(self: &Arc<Self>, hash: u64, key: K) -> SharedTurn<OwnedClaimant<K, V>> {
+    pub(super) fn refresh(
+        self: &Arc<Self>,
+        hash: u64,
+        key: K,
+        replaces: Replaces,
+    ) -> SharedTurn<OwnedClaimant<K, V>> {
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let (mut state, waiting) = self.find(hash, &key);
@@ -242,15 +267,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         };
         if let Some(job) = job {
             if job.refreshes.len() == job.refreshes.capacity() {
-                // It has doubled since the last time. Those that were dropped need no turn.
+                // It has doubled since the last time. This one stands for those that were dropped.
                 let refreshes = mem::take(&mut job.refreshes);
-                (job.refreshes, gone) = refreshes.into_iter().partition(Caller::is_awaited);
+                (job.refreshes, gone) = refreshes
+                    .into_iter()
+                    .partition(|(other, caller)| *other != replaces || caller.is_awaited());
             }
-            job.refreshes.push(caller);
+            job.refreshes.push((replaces, caller));
             drop(state);
         } else if state.most > 0 {
-            let mut job = ReloadJob::new(hash, key);
-            job.refreshes.push(caller);
+            let mut job = ReloadJob::new(hash, key, 0);
+            job.refreshes.push((replaces, caller));
             self.add(&mut state, job);
             self.serve(state);
         } else {
@@ -390,14 +417,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
     }
 
+    /// The guard of a load that runs on a reload thread, or in a task.
+    pub(super) fn in_background<C: ToCache<K, V>>(&self, led: Guard<K, V, C>) -> OwnedGuard<K, V> {
+        led.in_background(self.cache.clone(), Some(dropped::<K, V, E>))
+    }
+
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
     fn claim(&self, job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
         let claimant =
             |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
-        let in_background =
-            |led: OwnedGuard<K, V>| led.in_background(self.cache.clone(), Some(dropped::<K, V, E>));
         let mut guards = Vec::new();
         if job.refreshes.is_empty() {
             let mut call = claimant(Request {
@@ -406,36 +436,32 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 ..Request::of(settled::<E>())
             });
             if let Some(Claim::Guard(led, _)) = call.begin() {
-                guards.push(in_background(led));
+                guards.push(self.in_background(led));
             }
         }
-        for refresh in job.refreshes {
+        for (replaces, caller) in job.refreshes {
             let mut call = claimant(Request {
-                replaces: Replaces::Any,
+                replaces,
                 runs: elsewhere::<E>(),
                 ..Request::of(settled::<E>())
             });
-            match call.begin() {
-                Some(Claim::Guard(led, _)) => {
-                    guards.push(in_background(led));
-                }
-                // It waits for another call's load.
-                None => {}
-                // The cache is gone.
-                Some(_) => continue,
+            // Else it waits for another call's load, or its next claim finds the same.
+            if let Some(Claim::Guard(led, _)) = call.begin() {
+                guards.push(self.in_background(led));
             }
             // If it has to ask again, it waits for another turn.
             call.request.runs = Runs::AtItsTurn;
-            refresh.call(call);
+            caller.call(call);
         }
         guards
     }
 }
 
 impl<K, V> ReloadJob<K, V> {
-    fn new(hash: u64, key: K) -> Self {
+    fn new(hash: u64, key: K, hint: u64) -> Self {
         Self {
             hash,
+            hint,
             key: Arc::new(key),
             refreshes: Vec::new(),
         }

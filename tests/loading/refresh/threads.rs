@@ -1214,3 +1214,123 @@ fn a_task_may_await_a_refresh_inside_a_load() {
     let end = ends.recv_timeout(Duration::from_secs(20));
     assert_eq!(end, Ok(102), "they wait for each other");
 }
+
+/// Its entry is stale no longer when its turn comes, or gone: the write holds.
+#[test]
+fn a_refresh_of_a_stale_entry_reloads_no_other_one() {
+    for removes in [false, true] {
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (_own, users, calls) = with_a_stale_entry(&hangs, |_| ());
+        let waits = users.refresh_if_stale(1).expect("it is stale");
+        if removes {
+            users.cache().invalidate(&1);
+        } else {
+            users.cache().insert(1, 99);
+        }
+        hangs.store(false, Ordering::SeqCst);
+        let now = if removes { None } else { Some(99) };
+        assert_eq!(waits.wait(), Ok(now));
+        assert_eq!(users.cache().get(&1), now);
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "it has loaded");
+    }
+}
+
+/// What a reload thread tells and awaits when it next clones a key.
+type Gate = Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>;
+
+struct Gated(Arc<Gate>);
+
+impl Clone for Gated {
+    fn clone(&self) -> Self {
+        if thread::current().name() == Some("wheelhouse-gated-reload") {
+            let gate = self.0.lock().unwrap().take();
+            if let Some((begin, go_on)) = gate {
+                begin.send(()).unwrap();
+                go_on.recv().unwrap();
+            }
+        }
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl PartialEq for Gated {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Gated {}
+
+impl std::hash::Hash for Gated {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// A thread has taken the key for a read, and has yet to claim it; then the reload fails.
+#[test]
+fn a_refresh_of_a_stale_entry_heeds_the_pause_after_a_reload_before_it() {
+    let (time, calls) = (ManualTicker::new(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let users: LoadingCache<Gated, u32, ()> = Cache::builder()
+        .ticker(time.clone())
+        .name("gated")
+        .loading(loader_fn(move |_: &Gated| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err::<u32, ()>(())
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    let key = Gated(Arc::default());
+    users.cache().insert(key.clone(), 1);
+    time.advance(SECOND);
+    let (begin, begun) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    *key.0.lock().unwrap() = Some((begin, goes_on));
+    assert_eq!(users.get(&key), Ok(1));
+    begun.recv_timeout(Duration::from_secs(20)).unwrap();
+    let waits = users.refresh_if_stale(key.clone()).expect("it is stale");
+    go_on.send(()).unwrap();
+    assert_eq!(waits.wait(), Ok(Some(1)), "what the key has");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// They stand in one queue, and are told apart.
+#[test]
+fn stale_keys_that_share_a_hash_are_all_reloaded() {
+    #[derive(Clone, Copy, Default)]
+    struct Colliding;
+    impl std::hash::Hasher for Colliding {
+        fn finish(&self) -> u64 {
+            7
+        }
+        fn write(&mut self, _: &[u8]) {}
+    }
+
+    let time = ManualTicker::new();
+    let (hangs, is_hanging) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (released, runs) = (Mutex::new(released), Arc::new(Mutex::new(Vec::new())));
+    let note = Arc::clone(&runs);
+    let users = Cache::builder()
+        .ticker(time.clone())
+        .hasher(std::hash::BuildHasherDefault::<Colliding>::default())
+        .loading(loader_fn(move |key: &u64| {
+            note.lock().unwrap().push(*key);
+            if *key == 0 {
+                hangs.send(()).unwrap();
+                released.lock().unwrap().recv().unwrap();
+            }
+            Ok::<u64, ()>(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    (0..4).for_each(|key| users.cache().insert(key, key));
+    time.advance(SECOND);
+    assert_eq!(users.get(&0), Ok(0));
+    is_hanging.recv_timeout(Duration::from_secs(20)).unwrap();
+    for key in [1, 2, 1, 2, 3] {
+        assert_eq!(users.get(&key), Ok(key));
+    }
+    release.send(()).unwrap();
+    assert_eq!(users.refresh(4).wait(), Ok(Some(4)));
+    assert_eq!(*runs.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
