@@ -101,7 +101,8 @@ pub(super) struct Freeing<K, V> {
     pub(super) undrained: usize,
     /// Whether the read rings were drained completely since the drain began.
     pub(super) rings_drained: bool,
-    /// Emptied containers, to be filled again: in steady state nothing is allocated here.
+    /// Emptied containers, to be filled again: in steady state nothing is allocated here, but in a
+    /// cache that is often empty.
     pub(super) spare_chunks: Vec<Garbage<K, V>>,
     spare: Vec<Garbage<K, V>>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
@@ -324,9 +325,9 @@ impl<K, V> Freeing<K, V> {
         taken
     }
 
-    /// At the end of a run, before it is counted: whether emptied chunks are to be let go. All that
-    /// was retired is `freed`; and nothing was since the run before, or the cache `is_bare`: it has
-    /// no entry. So it may need no chunks for long.
+    /// At the end of a run, before it is counted: whether emptied chunks are to be let go, since
+    /// they may not be needed for long. So it is if all that was retired is `freed`, and if nothing
+    /// was retired since the run before or the cache `is_bare`: without an entry.
     pub(super) fn keeps_too_much(&self, freed: usize, is_bare: impl FnOnce() -> bool) -> bool {
         self.retired_at_release != self.retired
             && self.is_empty()

@@ -356,7 +356,13 @@ impl<K, V> Engine<K, V> {
         }
         self.fit_to_size(state.eviction.as_ref().map_or(0, Eviction::len));
         drop(state);
-        self.waking.request_soon(&self.clock);
+        if self.waking.scheduler.callers_maintain() {
+            // What is over the bound is due: the next calls evict it.
+            let now = self.clock.now();
+            self.waking.request_by(now, now);
+        } else {
+            self.waking.request_soon(&self.clock);
+        }
         true
     }
 

@@ -26,6 +26,10 @@ use crate::sync::{nap, unlock_fairly};
 use crate::time;
 use std::time::{Duration, Instant};
 
+/// How often a run of an alarm's task begins again at most, for what has fallen due while it called
+/// the listener.
+const MOST_RESTARTS: usize = 16;
+
 /// A run on a thread that serves several caches stops after this many passes, so that the other
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
@@ -179,7 +183,7 @@ impl<K, V> Engine<K, V> {
         let waking = &self.waking;
         let mut run = waking.begin();
         let mut left = self.run_rounds();
-        for _ in 1..PASSES_PER_TURN {
+        for _ in 0..MOST_RESTARTS {
             if left != Left::DueMeanwhile {
                 break;
             }

@@ -8,8 +8,8 @@
 //! |---|---|---|---|---|
 //! | a write | its batch has reached the soft limit; or a run is due for callers | if a run is due, or the batch is full | in place of the run that is due: passes over the other parts; more evictions, if the cache is over its bound | if the batch is full |
 //! | a removal, or a write that may evict, where callers tell the listener | always | as a write | as a write; then it calls the listener | yes |
-//! | where no thread wakes the cache, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds nothing | always | as a write | as a write | no |
-//! | a read that has found an entry due | a run is due for callers | yes | if it has removed an entry, callers tell the listener | no |
+//! | where no thread wakes the cache, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds nothing | always | as a write | as a write | as a write |
+//! | a read that has found an entry due | a run is due for callers | yes | calls the listener, if it has removed an entry and callers do that; frees, and else offers a delivery | only behind the listener, to give back what was told |
 //! | a read that has moved a deadline under its shard's lock | the batch has reached the soft limit | no | none: it holds a pin | no |
 //!
 //! A run is *due for callers* if its moment has come, and no thread wakes the cache; or if the
@@ -420,7 +420,7 @@ impl<K, V> Engine<K, V> {
         leaves_rest: bool,
     ) {
         let mut next = time::earliest(state.wheel.next_visit(), self.next_visit_of_others(part));
-        if next.is_some() && state.excess() > 0 {
+        if state.excess() > 0 {
             // What is over the bound is due now.
             next = Some(self.clock.now());
         }

@@ -85,7 +85,7 @@ impl<K, V> WriteEvent<K, V> {
 
     /// Whether it says that this node was inserted under a key that was absent.
     #[inline]
-    fn says_it_came(&self, node: NodePtr<K, V>) -> bool {
+    fn is_insertion_of(&self, node: NodePtr<K, V>) -> bool {
         self.node() == node && matches!(self.kind(), EventKind::Added | EventKind::Unheard)
     }
 
@@ -488,14 +488,14 @@ impl<'a, K, V> Shard<'a, K, V> {
         self.locked.batch.push(event);
     }
 
-    /// Takes a node out for `cause`; an event tells the pass. It takes the place of the one before
-    /// it, if that says that the node came in: then the pass has nothing to do for that.
+    /// Takes a node out for `cause`; an event tells the pass. It takes the place of the last event,
+    /// if that is the insertion of the node: then the pass has nothing to do for that.
     pub(crate) fn remove(&mut self, spot: Occupied<'a, K, V>, cause: RemovalCause) {
         let node = spot.node;
         self.remove_without_event(spot);
         let removed = WriteEvent::with_cause(EventKind::Removed, node, cause);
         match self.locked.batch.last_mut() {
-            Some(last) if last.says_it_came(node) => *last = removed,
+            Some(last) if last.is_insertion_of(node) => *last = removed,
             _ => self.push(removed),
         }
     }

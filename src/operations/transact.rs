@@ -33,9 +33,10 @@
 //! Another thread, or the user's code itself, may change the entry each time between 3 and 5. After
 //! [`MAX_ASKS`] attempts, `ask` is given the last answers. It must then ask no policy and no
 //! `Clone`, and either end the transaction or return answers that fit whatever the key has. There
-//! are two exceptions. If the last answer of a policy was about a live entry, which has ended, the
-//! policy is asked once about a new one. A predicate that decides whether the change is made at all
-//! is asked each time: one that itself writes the compared key each time does not come to an end.
+//! are two exceptions. If the last answer of a policy was to keep the deadline of a live entry,
+//! which has ended, the policy is asked once about a new one. A predicate that decides whether the
+//! change is made at all is asked each time: one that itself writes the compared key each time does
+//! not come to an end.
 //!
 //! # What a change looks like
 //!

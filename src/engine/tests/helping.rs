@@ -3,6 +3,7 @@
 use super::super::pass::{Drain, Evict, Plan, RUN_BUDGET, SWEEPS_PER_TICK};
 use super::super::writers::BATCH_HARD_LIMIT;
 use super::{Deaf, node};
+use crate::sync::Ordering;
 use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
 use std::ops::Range;
 use std::sync::{Mutex, mpsc};
@@ -191,21 +192,29 @@ fn a_cache_over_its_bound_sweeps_a_crowded_bucket_a_few_times_a_tick() {
 }
 
 /// A bound that was made smaller is due work: where no thread wakes the cache, each call does a
-/// part of it.
+/// part of it. Other calls help once for many writes.
 #[test]
 fn callers_evict_what_is_over_a_smaller_bound() {
-    let cache: Cache<u32, u32> = Cache::builder()
-        .ticker(ManualTicker::new())
-        .scheduler(Scheduler::disabled())
-        .max_capacity(10_000)
-        .build();
-    let write = |key| cache.insert_with_ttl(key, 0, Duration::from_secs(60));
-    (0..10_000).for_each(write);
-    cache.run_pending_tasks();
-    cache.policy().set_max_capacity(100);
-    // Each of them evicts sixteen or more, once the first of them helps.
-    (0..1_000).for_each(|_| write(10_000));
-    assert!(cache.entry_count() <= 110, "{cache:?}");
+    for lifetime in [None, Some(Duration::from_secs(60))] {
+        let mut builder = Cache::builder();
+        if let Some(lifetime) = lifetime {
+            builder = builder.time_to_live(lifetime);
+        }
+        let cache: Cache<u32, u32> = builder
+            .ticker(ManualTicker::new())
+            .scheduler(Scheduler::disabled())
+            .max_capacity(40_000)
+            .build();
+        (0..40_000).for_each(|key| cache.insert(key, 0));
+        cache.run_pending_tasks();
+        cache.policy().set_max_capacity(20_000);
+        let soft_limit = cache.engine().batch_soft_limit.load(Ordering::Relaxed);
+        assert!(soft_limit > 16, "{soft_limit}");
+        // Each of them evicts sixteen or more.
+        (0..1_300).for_each(|_| cache.insert(50_000, 0));
+        assert!(cache.entry_count() <= 20_010, "{lifetime:?}: {cache:?}");
+        assert!(!cache.engine().waking.is_armed() || lifetime.is_some());
+    }
 }
 
 /// Each read leaves so much of the lifetime that is left.
