@@ -86,11 +86,13 @@ impl WindowSizer {
         self.max.saturating_sub(self.window)
     }
 
-    /// The window's part of the maximum, at least 1.
+    /// The window's part of the maximum: at least 1, and so for the protected queue if there can be
+    /// two entries.
     pub(super) fn weighed(&self) -> u64 {
         // Adding 0.5 and casting rounds to the nearest: `f64::round` would be a function call on
         // baseline x86-64.
-        ((self.max as f64 * self.part + 0.5) as u64).clamp(1, self.max.max(1))
+        let most = self.max.saturating_sub(1).max(1);
+        ((self.max as f64 * self.part + 0.5) as u64).clamp(1, most)
     }
 }
 

@@ -127,6 +127,34 @@ fn a_new_key_that_is_read_most_stays() {
     }
 }
 
+/// A third of all calls are for one key, in a cache for two; each of five other keys comes two and
+/// a half times as seldom.
+#[test]
+fn a_key_of_a_third_of_all_calls_stays_in_a_cache_for_two() {
+    for seed in 0..4 {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_capacity(2)
+            .eviction_seed(seed)
+            .ticker(ManualTicker::new())
+            .build();
+        for other in 5_000..5_100 {
+            cache.get_with(0, || 0);
+            cache.get_with(other, || 0);
+        }
+        let mut loads = 0;
+        for turn in 0..3_000 {
+            cache.get_with(0, || {
+                loads += 1;
+                0
+            });
+            for other in 0..2 {
+                cache.get_with(1 + (2 * turn + other) % 5, || 0);
+            }
+        }
+        assert_eq!(loads, 0, "seed {seed}");
+    }
+}
+
 /// Loads of the key that is asked for most, where one key more than fits is asked for.
 #[test]
 fn the_hottest_of_nine_keys_in_a_cache_for_eight_is_seldom_loaded() {
