@@ -9,7 +9,7 @@ use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
-use crate::contain::{contain, let_go};
+use crate::contain::{contain, let_go, with_name};
 use crate::engine::Engine;
 use crate::flight::{Outcome, Want};
 use crate::node::NodePtr;
@@ -154,7 +154,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                         asked,
                         guards,
                         &mut load,
-                        |fault| panic!("{fault}"),
+                        |fault| panic!("{}", with_name(self.name.as_deref(), &fault)),
                         |place, guard, value| keys.answers[place] = end(guard, value),
                     )
                     .await?;

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 /// }
 /// assert!(matches!(cache.lease("ada"), Leased::Found(1815)));
 /// ```
+#[must_use]
 pub enum Leased<K, V, S = RandomState> {
     /// The key's value.
     Found(V),
@@ -55,6 +56,7 @@ pub enum Leased<K, V, S = RandomState> {
 /// thread::spawn(move || lease.fill(1815)).join().unwrap();
 /// assert_eq!(cache.get("ada"), Some(1815));
 /// ```
+#[must_use]
 pub struct Lease<K, V, S = RandomState> {
     guard: OwnedGuard<K, V>,
     _hasher: PhantomData<S>,

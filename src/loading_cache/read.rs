@@ -7,6 +7,7 @@ use super::threads::OwnedClaimant;
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
+use crate::contain::with_name;
 use crate::engine::WeakHandle;
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, Runs, ToKey,
@@ -430,7 +431,7 @@ where
                 Ok(None) | Err(_) => None,
             },
             |claim| match wrong.get() {
-                Some(message) => panic!("{message}"),
+                Some(message) => panic!("{}", with_name(self.cache.name(), message)),
                 None => Ok(result_of(claim)?.map(|seen| seen.value)),
             },
         );

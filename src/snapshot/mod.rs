@@ -82,8 +82,8 @@ pub struct SavedEntry<K, V> {
     pub value: V,
     /// The time left until the deadline, without the idle limit; `None` if there was no deadline.
     pub time_left: Option<Duration>,
-    /// The time left until `time_to_idle` would have ended the entry; `None` if the cache had no
-    /// such limit.
+    /// The time left until `time_to_idle` would have ended the entry, or another deadline before
+    /// that; `None` if the cache had no such limit.
     pub idle_left: Option<Duration>,
     /// The time left until the entry was due for a reload, zero while it was being reloaded; `None`
     /// outside of a `LoadingCache`, and for an entry that is never reloaded.

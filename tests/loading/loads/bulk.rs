@@ -45,12 +45,12 @@ fn an_error_fails_its_own_keys() {
 
 #[test]
 fn another_number_of_values_panics_and_names_both() {
-    let cache: Cache<u64, u64> = Cache::new(10);
+    let cache: Cache<u64, u64> = Cache::builder().name("orders").build();
     let panicked =
         std::panic::catch_unwind(|| cache.get_all_with([1, 2, 3], |_| Ok::<_, ()>(vec![Some(1)])));
     let message = *panicked.unwrap_err().downcast::<String>().unwrap();
     assert!(
-        message.contains("3 keys") && message.contains("1 values"),
+        message.contains("3 keys") && message.contains("1 values") && message.contains("orders"),
         "{message}"
     );
     assert_eq!(

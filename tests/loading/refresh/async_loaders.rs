@@ -671,6 +671,7 @@ impl AsyncLoader<u64, u64> for Batch {
 fn batches(spawner: impl Fn(Task) + Send + Sync + 'static) -> (Users, Arc<Backend>) {
     let backend = Arc::<Backend>::default();
     let users = Cache::builder()
+        .name("users")
         .record_stats()
         .loading(Batch(Arc::clone(&backend)))
         .spawner(spawner)
@@ -887,7 +888,7 @@ fn a_wrong_number_of_values_is_told_before_the_loads_end() {
         let ended = eager.ended.lock().unwrap().take();
         let message = ended.expect("it was woken").unwrap_err();
         assert!(
-            message.contains("2 keys") && message.contains("0 values"),
+            message.contains("2 keys") && message.contains("0 values") && message.contains("users"),
             "{message}"
         );
     }
