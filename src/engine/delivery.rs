@@ -10,9 +10,9 @@
 //! lock held. It gives the role up in the hold of the lock in which it finds the queue empty, or
 //! has reached its limit. So a thread that finds a deliverer leaves the work to that thread.
 //!
-//! A thread that has posted *offers* a delivery to the crew, unless one is offered already or a
-//! thread delivers. The thread that takes the offer delivers, withdraws the offer, and looks at the
-//! queue once more.
+//! A run that has posted, or a call in its place, *offers* a delivery to the crew, unless one is
+//! offered already or a thread delivers. The thread that takes the offer delivers, withdraws the
+//! offer, and looks at the queue once more.
 //!
 //! # Which thread delivers
 //!

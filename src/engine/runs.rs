@@ -1,4 +1,4 @@
-//! Runs: passes in a row, by the scheduler thread, by `run_pending_tasks` and similar calls.
+//! Runs: passes in a row, by the scheduler thread, an alarm's task or `run_pending_tasks`.
 //!
 //! A run clears the requests first, then drains, then arranges the next run (waking 1).
 //!
@@ -297,7 +297,8 @@ impl<K, V> Engine<K, V> {
         self.parts.iter().any(has_work)
     }
 
-    /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due.
+    /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due, or
+    /// waits for the listener.
     pub(crate) fn next_in(&self) -> Option<Duration> {
         self.run_all(Plan::CATCH_UP);
         if self.notifier.waiting() > 0 {

@@ -4,8 +4,9 @@
 //!
 //! A writer makes two kinds of request. *Soon*: its write left a notification to deliver, an entry
 //! to evict or memory to free; the run may come [`COALESCE_DELAY`] later, so that many writes share
-//! one run. *By a moment*: its entry has a deadline. `armed` is the moment for which a run is
-//! arranged; a writer whose entry is due later finds that with one load and requests nothing.
+//! one run. *By a moment*: its entry has a deadline; or calls wait for a load that becomes overdue.
+//! `armed` is the moment for which a run is arranged; a writer whose entry is due later finds that
+//! with one load and requests nothing.
 //!
 //! # Invariants
 //!
@@ -101,7 +102,7 @@ impl Waking {
         }
     }
 
-    /// Whether expiry is due at `now`, and is the work of callers: no thread wakes the cache, or
+    /// Whether a run is due at `now`, and is the work of callers: no thread wakes the cache, or
     /// the scheduler thread is late by far. `now` is [`NEVER`] if the call has not read the clock:
     /// then this reads it, but only where no thread wakes the cache and a run is arranged.
     #[inline]

@@ -9,7 +9,7 @@
 //! | a write | its batch has reached the soft limit; or a run is due for callers | if a run is due, or the batch is full | in place of the run that is due: passes over the other parts; more evictions, if the cache is over its bound | if the batch is full |
 //! | a removal, or a write that may evict, where callers tell the listener | always | as a write | as a write; then it calls the listener | yes |
 //! | where no thread wakes the cache, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds nothing | always | as a write | as a write | as a write |
-//! | a read that has found an entry due | a run is due for callers | yes | calls the listener, if it has removed an entry and callers do that; frees, and else offers a delivery | only behind the listener, to give back what was told |
+//! | a read that has found an entry due | a run is due for callers | yes | calls the listener, if it has removed an entry and callers do that; frees; where callers do not, offers a delivery | only behind the listener, to give back what was told |
 //! | a read that has moved a deadline under its shard's lock | the batch has reached the soft limit | no | none: it holds a pin | no |
 //!
 //! A run is *due for callers* if its moment has come, and no thread wakes the cache; or if the
@@ -28,9 +28,9 @@
 //! # Where no thread wakes the cache
 //!
 //! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
-//! passes later. Without a scheduler only helping calls and `run_pending_tasks` run passes. Each
-//! sixteenth pass of a writer begins a grace period for whatever was retired, however little;
-//! `run_pending_tasks` always does. Hits free nothing.
+//! passes later. Without a scheduler only helping calls, `run_pending_tasks`, and calls that bring
+//! the cache up to date run passes. Each sixteenth pass of a writer begins a grace period for
+//! whatever was retired, however little; `run_pending_tasks` always does. Hits free nothing.
 //!
 //! # When writers wait
 //!

@@ -1,7 +1,8 @@
 //! Loads under way: what a load is, which calls wait for it, and which loads the keys of a shard
 //! have. Below the map: a write finds the load of its key in the hold of the lock that makes it.
 //!
-//! `load` has what calls do with it: how they claim a key, run their code, and end their load.
+//! `crate::load` has what calls do with it: how they claim a key, run their code, and end their
+//! load.
 //!
 //! | file | content |
 //! |------|---------|
@@ -39,7 +40,7 @@
 //! | `try_get_with` | a value, or an error of its type | leads in its turn |
 //! | a compute | nothing: it wants a turn | leads in its turn |
 //! | `get_all_with` while it has other keys to load or to wait for | a value, or that there is none | looks again |
-//! | a refresh, `LoadingCache::get` of an async loader: futures that may not be polled for long | a value, or that there is none, or an error of its type | looks again |
+//! | a refresh; `LoadingCache::get` of an async loader, for its own load: futures that may not be polled for long | a value, or that there is none, or an error of its type | looks again |
 //!
 //! # Invariants
 //!

@@ -3,9 +3,9 @@
 //! A guard is the right and the duty of a load's leader. It ends the load by
 //! [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
-//! longest. The guard of a call has a borrow of the cache. Another guard has a weak handle, which
-//! keeps no cache alive, and may be sent to another thread: that of a [`Lease`](crate::Lease), of a
-//! reload, or of a load in a task ([`ToCache`]).
+//! longest; that of a loader tells its waiters a failure. The guard of a call has a borrow of the
+//! cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to another
+//! thread: that of a [`Lease`](crate::Lease), of a reload, or of a load in a task ([`ToCache`]).
 //!
 //! # While a load ends
 //!
@@ -404,8 +404,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         let_go(outcome);
     }
 
-    /// Ends the run of a load that was revoked, or whose cache is gone: all waiters get the live
-    /// value, or the loaded one if there is none.
+    /// Ends the run of a load that was revoked, or whose cache is gone: the waiters that accept a
+    /// value get the live one, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
     fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> FillOutcome<V> {

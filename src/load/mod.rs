@@ -13,7 +13,7 @@
 //! | type | the question that it answers | asked by |
 //! |---|---|---|
 //! | `Want` | which outcomes of another call's run does this call accept? | `Load::end`, for each call that waits |
-//! | [`Runs`] | where does that run: here, or in a task or on a reload thread? | [`Claimant::begin`] |
+//! | [`Runs`] | where does its own code run: here, or in a task or on a reload thread? | [`Claimant::begin`] |
 //! | [`Replaces`] | over which live entry may its own code run? | `Begin::apply` |
 //! | `Decision`, `Tried` | does a change go on, or again? | each transaction |
 //! | `Begun` | what has the transaction done: does the call lead, or wait? | [`Claimant::begin`] |

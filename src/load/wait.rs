@@ -5,10 +5,10 @@
 //!
 //! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
-//! waiters only have to wake in time. A thread wakes by itself. Tasks, and threads whose cache has
-//! a ticker of its own, do not. So a call that begins to wait asks the scheduler for a run at that
-//! moment, and so does a run of a load that begins while calls wait ([`Engine::watch_load`]). That
-//! run wakes the waiters of overdue loads, and asks for the next moment of the others.
+//! waiters only have to wake in time. A thread wakes by itself; a task does not. So a call that
+//! begins to wait asks the scheduler for a run at the moment when the load becomes overdue, and so
+//! does a run of a load that begins while calls wait ([`Engine::watch_load`]). That run wakes the
+//! waiters of overdue loads, and asks for the next moment of the others.
 
 use super::claim::Claimant;
 use super::guard::ToCache;

@@ -5,8 +5,9 @@
 //! most one runs for each key, whatever the method.
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
-//! [`threads`] for a reload. Each load of an [`AsyncLoader`] is a task, which the program's spawner
-//! gets when the load begins; the calls that want its value wait for the outcome ([`call`]).
+//! [`threads`] for a refresh or reload. Each load of an [`AsyncLoader`] is a task, which the
+//! program's spawner gets when the load begins; the calls that want its value wait for the outcome
+//! ([`call`]).
 //!
 //! `read` has the methods that read. To the rest each loader is an [`AsyncLoader`]: the futures of
 //! a blocking one are ready at once ([`kinds`]).
@@ -20,7 +21,7 @@
 //! | running | the right is taken | a reload thread; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
 //! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
 //! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
-//! | revoked | an explicit write of the key, under the shard's lock | the writer, which does not wait | the loader's answer is dropped; calls that waited get what was written |
+//! | revoked | an explicit write of the key, under the shard's lock | the writer, which does not wait | the loader's answer is dropped; calls that waited get what was written, or that answer after a removal |
 //! | overdue | `load_timeout` has passed | the next read, or a call that waits | a newer load takes its place; a late answer is stored only if no newer load has taken the place |
 //!
 //! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing. The
@@ -129,7 +130,7 @@ struct Inner<K, V, E> {
     /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
     /// on those that reload.
     spawner: Option<Spawner>,
-    /// For a [`Loader`]: the other one gives them nothing to do.
+    /// For a [`Loader`]; tasks only take their weak handle of the cache.
     threads: Arc<ReloadThreads<K, V, E>>,
 }
 

@@ -58,9 +58,10 @@ where
     /// # Cost
     ///
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A hit of a
-    /// stale entry looks the key up once more; while a compute of the key runs, it also wakes a
-    /// reload thread. A miss that loads on this thread costs what one of
-    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box; inside a loader, two.
+    /// stale entry looks the key up once more; each one wakes a reload thread while a compute of
+    /// the key runs. A miss that loads on this thread costs what one of
+    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box of memory; inside a loader,
+    /// two.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -456,7 +457,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
                 return self.threads.refresh(hash, call.into_key(), replaces);
             }
             (None, Claim::Guard(..)) => unreachable!("it may not lead"),
-            // The next claim finds it again: what the key has, or that the cache is gone.
+            // `outcome` claims once more, and finds the same: what the key has, or no cache.
             _ => {}
         }
         come(call)
@@ -485,8 +486,8 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 }
 
 /// A refresh that [`LoadingCache::refresh`](super::LoadingCache::refresh) has requested: a future
-/// of its outcome. The refresh continues if the future is dropped, unless it waits for a compute
-/// of the key just then.
+/// of its outcome. The refresh continues if the future is dropped, unless it waits for the code of
+/// another call just then, and that makes no value.
 ///
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than

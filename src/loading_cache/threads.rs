@@ -50,7 +50,7 @@ use std::time::Duration;
 /// How long a thread waits for another job before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How many keys of stale entries wait at most. Refreshes are not bounded.
+/// A stale key waits only while fewer keys than this wait. Refreshes are not bounded.
 const MOST_STALE: usize = 256;
 
 /// A call that has yet to get its claim, and keeps no cache alive.

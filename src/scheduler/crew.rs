@@ -15,7 +15,7 @@
 //! [`PATIENCE`], the threads at work are held up, and it starts as many again. So each slow
 //! listener soon has a thread, while ten thousand caches with fast listeners need two.
 //!
-//! A job of a cache does a bounded amount of work. If there is more, it goes back to the end of the
+//! A delivery does a bounded amount of work. If there is more, it goes back to the end of the
 //! queue.
 //!
 //! The crew holds the caches weakly. When the last cache of the process has ended, all threads end.

@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! Some threads work on a cache without a handle. *Visitors* do maintenance, or end loads: the
-//! scheduler thread, a thread that runs a [`MaintenanceTask`](super::MaintenanceTask) or that fills
-//! or drops a lease. *Deliverers* call the listener. Such a thread has a [`WeakHandle`]. It enters
-//! the cache's [`Gate`], then takes a reference to the cache. It drops the reference before it
-//! leaves the gate ([`Visit`]).
+//! scheduler thread, a thread that reloads, that runs a load's task or a
+//! [`MaintenanceTask`](super::MaintenanceTask), or that fills or drops a lease. *Deliverers* call
+//! the listener. Such a thread has a [`WeakHandle`]. It enters the cache's [`Gate`], then takes a
+//! reference to the cache. It drops the reference before it leaves the gate ([`Visit`]).
 //!
 //! The drop of the last handle *closes* the gate to visitors. Then a thread *ends* the cache
 //! ([`CacheRef::end`]): it waits until the visitors have left; until the listener has heard of

@@ -51,7 +51,7 @@ impl Scheduler {
     /// If the scheduler thread cannot be started, this is reported once on standard error, and the
     /// caches continue as if their scheduler were [`disabled`](Self::disabled); later requests try
     /// again. If the thread has not run for seconds although an entry is due, the calls that write
-    /// to the cache run maintenance.
+    /// to the cache, or find an expired entry, run maintenance.
     ///
     /// # Cost
     ///

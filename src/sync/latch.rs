@@ -46,8 +46,8 @@ pub(crate) type ShortMutex<T> = Mutex<Latch, T>;
 pub(crate) type ShortMutexGuard<'a, T> = MutexGuard<'a, Latch, T>;
 
 /// The number of pauses before a waiting thread checks a second time; it doubles before each later
-/// check. It is large, because two threads that alternate at every write move each cache line back
-/// and forth, which slows both down.
+/// check. It grows large, because two threads that alternate at every write move each cache line
+/// back and forth, which slows both down.
 const FIRST_PAUSES: u32 = 8;
 /// How often the number of pauses doubles: so often that sixty threads that write one shard rarely
 /// check. A thread that checks takes the line of the lock from its holder, which unlocks there.
