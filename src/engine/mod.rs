@@ -36,9 +36,7 @@
 //!
 //! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
 //!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
-//! - Callers that help ([`writers`]): a writer whose batch has reached the soft limit; a call that
-//!   removes, where the listener is told by callers (`Delivery::Caller`); and where no thread wakes
-//!   the cache, those that meet what is due, and some removals that find nothing.
+//! - Callers that help ([`writers`] has a table of them).
 //!
 //! # The end of a cache
 //!

@@ -41,12 +41,9 @@
 //! reader holds it waits 8 ms at most. The thread that holds the lock may have been preempted in
 //! the middle of a pass; so the writer first yields its processor, which lets that thread run.
 //!
-//! A read waits for no pass before it does its own. With [`Delivery::Caller`] it waits for the
-//! listener if it has removed an entry. If reads move deadlines to earlier ones while a pass is
-//! held up, their events go beyond the limit: by one for each node at most, since one event tells
-//! of all moves until it is taken. They add no weight and retire nothing.
-//!
-//! [`Delivery::Caller`]: crate::Delivery::Caller
+//! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
+//! limit: by one for each node at most, since one event tells of all moves until it is taken. They
+//! add no weight and retire nothing.
 
 use super::freeing::FREED_PER_RUN_PASS;
 use super::pass::{Drain, Evict, Expire, Passed, Plan, RUN_BUDGET};
