@@ -1,9 +1,6 @@
 //! Loads under way: what a load is, which calls wait for it, and which loads the keys of a shard
 //! have. Below the map: a write finds the load of its key in the hold of the lock that makes it.
 //!
-//! `crate::load` has what calls do with it: how they claim a key, run their code, and end their
-//! load.
-//!
 //! | file | content |
 //! |------|---------|
 //! | `load` | one load: its leader, its phase, its end |

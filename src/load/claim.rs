@@ -19,6 +19,7 @@ use crate::operations::{Change, Decision, Hold, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
+use crate::sync::block::polled_by_block;
 use crate::sync::cycle::Ticket;
 use crate::sync::place;
 use crate::time::NEVER;
@@ -253,8 +254,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
-            if self.waits.is_some() {
-                // Before it may run its own code.
+            if self.waits.is_some() && polled_by_block(cx) {
+                // Before it may run its own code. Another executor may have more to wait for.
                 place::take_again();
             }
             match told {

@@ -26,16 +26,8 @@
 //! | `Outcome` | what do the calls hear that wait? | `Load::end` |
 //! | `FillOutcome`, `TakenOut` | what became of the entry? | the methods |
 //!
-//! What a load is, and which calls wait for it, stands below the map (`flight`).
-//!
-//! # Files
-//!
-//! | file | content |
-//! |------|---------|
-//! | [`claim`], [`wait`], [`guard`] | the begin of a load, the waits for it, and its end |
-//! | [`run`] | what is the same for all methods, of threads and of tasks |
-//! | [`get_with`], [`entry`], [`bulk`], [`lease`] | the methods of `Cache` |
-//! | [`reload`] | what is special about a load over a live entry, in the background |
+//! What a load is, and which calls wait for it, stands below the map (`flight`). Here `claim`,
+//! `wait` and `guard` have its begin, the waits for it and its end; `run` what all methods share.
 
 mod bulk;
 mod claim;

@@ -60,8 +60,7 @@ where
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A hit of a
     /// stale entry looks the key up once more; each one wakes a reload thread while a compute of
     /// the key runs. A miss that loads on this thread costs what one of
-    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box of memory; inside a loader,
-    /// two.
+    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -71,8 +71,8 @@ pub(super) struct ReloadThreads<K, V, E> {
 }
 
 /// What stands for a stale entry, by its key's hash and its node's address. Never 0. The entry of
-/// another key has the same hint only if the hashes are equal, and its node has the memory of the
-/// former one, which has left meanwhile.
+/// another key has practically never the same hint, unless the hashes are equal and its node has
+/// the memory of the former one, which has left meanwhile.
 pub(super) fn hint(hash: u64, node: usize) -> u64 {
     (hash ^ node as u64) | 1
 }
@@ -157,7 +157,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
 
     fn add(&self, state: &mut ReloadState<K, V, E>, job: ReloadJob<K, V>) {
         let turn = state.draw();
-        self.set_hint(job.hint);
+        if job.hint != 0 {
+            self.set_hint(job.hint);
+        }
         state.by_hash.insert((job.hash, turn));
         state.jobs.insert(turn, job);
         self.has_room.store(state.has_room(), Ordering::Relaxed);
@@ -429,7 +431,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let claimant =
             |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
         let mut guards = Vec::new();
-        if job.refreshes.is_empty() {
+        if job.hint != 0 {
             let mut call = claimant(Request {
                 replaces: Replaces::Stale,
                 may_wait: false,
@@ -445,10 +447,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 runs: elsewhere::<E>(),
                 ..Request::of(settled::<E>())
             });
-            // Else it waits for another call's load, or its next claim finds the same.
-            if let Some(Claim::Guard(led, _)) = call.begin() {
-                guards.push(self.in_background(led));
-            }
+            // Else it waits for another call's load, or its next claim finds the same. If the
+            // user's `Clone` panics, the next claim does, too.
+            contain(|| {
+                if let Some(Claim::Guard(led, _)) = call.begin() {
+                    guards.push(self.in_background(led));
+                }
+            });
             // If it has to ask again, it waits for another turn.
             call.request.runs = Runs::AtItsTurn;
             caller.call(call);

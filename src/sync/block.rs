@@ -106,7 +106,13 @@ pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>
 /// when it is first polled.
 pub(crate) fn poll_once<F: Future>(code: F) -> F::Output {
     let _loading = During::begin(Work::Loads);
-    match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
+    // An executor on this thread may have let it wait.
+    let waited = place::take_again();
+    let polled = pin!(code).poll(&mut Context::from_waker(Waker::noop()));
+    if waited {
+        place::give_up();
+    }
+    match polled {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a blocking loader awaits nothing"),
     }

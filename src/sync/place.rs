@@ -35,8 +35,9 @@ pub(crate) fn work_at(overseer: Overseer, work: impl FnOnce()) -> Stage {
     }
 }
 
-/// If the calling thread works at places, it is at this stage from now on.
-fn change(to: Stage) {
+/// If the calling thread works at places, it is at this stage from now on. Returns whether it has
+/// been at the other one.
+fn change(to: Stage) -> bool {
     // The destructors of other thread-locals may wait, too.
     let changed = PLACE.try_with(|place| {
         let mut place = place.borrow_mut();
@@ -47,9 +48,11 @@ fn change(to: Stage) {
         *stage = to;
         Some(Arc::clone(overseer))
     });
-    if let Ok(Some(overseer)) = changed {
-        overseer(to);
-    }
+    let Ok(Some(overseer)) = changed else {
+        return false;
+    };
+    overseer(to);
+    true
 }
 
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
@@ -58,7 +61,8 @@ pub(crate) fn give_up() {
     change(Stage::Waits);
 }
 
-/// The calling thread waits no longer. If it has given up its place, it takes one again.
-pub(crate) fn take_again() {
-    change(Stage::Works);
+/// The calling thread waits no longer. If it has given up its place, it takes one again, and this
+/// returns true.
+pub(crate) fn take_again() -> bool {
+    change(Stage::Works)
 }
