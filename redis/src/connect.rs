@@ -3,7 +3,7 @@
 use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::link::{Link, Node, Second};
+use crate::link::{LARGE_WRITES, Link, Node, Second};
 use crate::push;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionAddr;
@@ -95,7 +95,7 @@ impl Connect {
         let node = Node {
             address,
             reads: second(),
-            writes: second(),
+            writes: (0..LARGE_WRITES).map(|_| second()).collect(),
             main,
         };
         let greeting = greet(settings, &node, any_role);

@@ -13,14 +13,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
 
-/// How many bytes of large values may be under way on a second connection.
+/// How many large writes are under way at a time, each over a connection of its own.
+pub(crate) const LARGE_WRITES: usize = 8;
+/// How many bytes of large values may be under way on the second connection for reads.
 const BYTES_UNDER_WAY: usize = 4 << 20;
 /// How long the main connection serves alone when a second one could not be made.
 const SECOND_PAUSE: Duration = Duration::from_secs(1);
@@ -31,7 +33,7 @@ pub(crate) struct Node {
     /// The connection without which the generation ends. The server tracks its reads.
     pub(crate) main: Connection,
     pub(crate) reads: Arc<Second>,
-    pub(crate) writes: Arc<Second>,
+    pub(crate) writes: Vec<Arc<Second>>,
 }
 
 /// A second connection, which one large write has alone.
@@ -40,19 +42,21 @@ pub(crate) struct Node {
 /// later write of the key. So the server is told to end the connection.
 pub(crate) struct Lent<'a> {
     node: &'a Node,
+    second: &'a Second,
+    _alone: MutexGuard<'a, ()>,
     pub(crate) connection: Connection,
+    /// By which number the server can be told to end it.
+    id: i64,
     pub(crate) is_answered: bool,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         if self.is_answered {
-            self.node.writes.take_back(&self.connection);
             return;
         }
-        let Some(id) = self.connection.id else {
-            return;
-        };
+        self.second.forget(&self.connection);
+        let id = self.id;
         let main = self.node.main.clone();
         let mut ending = Box::pin(unconstrained(async move {
             // Not over a new connection, if this one has ended: the server may have restarted, and
@@ -61,7 +65,7 @@ impl Drop for Lent<'_> {
         }));
         // The first poll gives it its place before each later request.
         if (&mut ending).now_or_never().is_none() {
-            self.node.writes.runtime.spawn(ending);
+            self.second.runtime.spawn(ending);
         }
     }
 }
@@ -91,28 +95,44 @@ impl Node {
     /// A second connection, for one large write alone; `None` where the main one has to serve.
     /// What was sent before over the main connection comes before what is sent over this one.
     pub(crate) async fn lend(&self) -> RedisResult<Option<Lent<'_>>> {
-        let Some(connection) = self.writes.take().await else {
+        // The first that is free: so no more are opened than are needed.
+        let mut writes = self.writes.iter();
+        let free = writes.find_map(|second| Some((second, second.alone.try_lock().ok()?)));
+        let Some((second, alone)) = free else {
+            return Ok(None);
+        };
+        let Some(connection) = second.connection().await else {
+            return Ok(None);
+        };
+        // It could not be ended.
+        let Some(id) = connection.id else {
             return Ok(None);
         };
         // A refusal is an answer.
         self.main.send(redis::pipe().cmd("PING")).await?;
         Ok(Some(Lent {
             node: self,
+            second,
+            _alone: alone,
             connection,
+            id,
             is_answered: false,
         }))
     }
 }
 
-/// A second connection to a server: one for reads of large values, and one for large writes. It is
-/// made at its first use, and again after its end. The server does not track its reads, so its end
-/// says nothing about what it brought. Where there is none to be had, the main connection serves.
+/// A second connection to a server, for reads of large values or for one large write at a time. It
+/// is made at its first use, and again after its end. The server does not track its reads, so its
+/// end says nothing about what it brought. Where there is none to be had, the main connection
+/// serves.
 pub(crate) struct Second {
     settings: Arc<Settings>,
     info: ConnectionInfo,
     /// The connection whose server this one has to reach, too.
     main: Connection,
     state: Mutex<SecondState>,
+    /// Locked while one large write has it alone.
+    alone: Mutex<()>,
     /// That of `connect`. A caller's own may stand still, with the state locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
@@ -122,7 +142,8 @@ pub(crate) struct Second {
 /// It is locked during an attempt to connect: calls that come meanwhile share the outcome.
 enum SecondState {
     None,
-    Open(Connection),
+    /// It was last used at this moment.
+    Open(Connection, Instant),
     /// An attempt to connect has failed at this moment.
     Failed(Instant),
 }
@@ -138,6 +159,7 @@ impl Second {
             info,
             main,
             state: Mutex::new(SecondState::None),
+            alone: Mutex::new(()),
             runtime: Handle::current(),
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         })
@@ -149,7 +171,7 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    /// The connection, for all who ask for it.
+    /// The connection, for each call that asks.
     pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
         let attempt = self.runtime.spawn(self.clone().open());
         // A call that waits in vain needs time for the main connection. The attempt goes on.
@@ -157,33 +179,24 @@ impl Second {
         timeout(limit, attempt).await.ok()?.ok()?
     }
 
-    /// The connection for one caller alone; `None` also where the server could not be told to end
-    /// it.
-    async fn take(self: &Arc<Self>) -> Option<Connection> {
-        loop {
-            self.connection().await?.id?;
-            let mut state = self.state.lock().await;
-            match std::mem::replace(&mut *state, SecondState::None) {
-                SecondState::Open(taken) => return Some(taken),
-                // Another write has taken it.
-                other => *state = other,
-            }
-        }
-    }
-
-    /// Takes back what one caller had alone, unless there is another one already.
-    fn take_back(&self, connection: &Connection) {
+    /// The connection is not used again. It ends when the last handle is dropped: here, too, since
+    /// no attempt to connect runs while one call has it alone.
+    fn forget(&self, connection: &Connection) {
+        connection.ended.mark();
         if let Ok(mut state) = self.state.try_lock() {
-            if let SecondState::None = *state {
-                *state = SecondState::Open(connection.clone());
-            }
+            *state = SecondState::None;
         }
     }
 
     async fn open(self: Arc<Self>) -> Option<Connection> {
         let mut state = self.state.lock().await;
-        match &*state {
-            SecondState::Open(connection) if !connection.ended.is_marked() => {
+        // No heartbeat finds out that an unused one is silently dead.
+        let idle = self.settings.heartbeat.saturating_mul(2);
+        match &mut *state {
+            SecondState::Open(connection, used)
+                if !connection.ended.is_marked() && used.elapsed() < idle =>
+            {
+                *used = Instant::now();
                 return Some(connection.clone());
             }
             SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
@@ -191,7 +204,7 @@ impl Second {
         }
         let opened = self.open_once().await;
         *state = match &opened {
-            Some(connection) => SecondState::Open(connection.clone()),
+            Some(connection) => SecondState::Open(connection.clone(), Instant::now()),
             None => SecondState::Failed(Instant::now()),
         };
         opened
@@ -211,8 +224,8 @@ impl Second {
         let both = async { tokio::join!(self.main.send(&asked), connection.send(&asked)) };
         let (main, second) = timeout(self.settings.connect_timeout, both).await.ok()?;
         let (main, second) = (main.ok()?, second.ok()?);
-        // A user who may not ask for it is trusted to reach one server.
-        if run_id(&main) != run_id(&second) {
+        // Nor is it for a user who may not ask.
+        if run_id(&main)? != run_id(&second)? {
             return None;
         }
         if let [_, Value::Int(id), Value::Int(_)] = second.as_slice() {

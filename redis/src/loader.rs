@@ -38,8 +38,6 @@ use wheelhouse::{Equivalent, Lease, Leased, RandomState};
 
 /// How long a call waits before it looks again at a placeholder whose report may not come.
 const UNREPORTED_PAUSE: Duration = Duration::from_millis(500);
-/// What a placeholder lives at most where no life is known: the lock is off.
-const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 /// What the server's clock may be behind when a placeholder is over.
 const CLOCK_MARGIN: Duration = Duration::from_millis(5);
 
@@ -397,20 +395,21 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                     // No load of this process, or one that has just ended.
                     let left = self.left_to_wait(&mut waits_since, &bytes)?;
-                    let longest = self.settings.load_lock.life().unwrap_or(LONGEST_LIFE);
-                    let mut ends = Instant::now() + longest;
-                    match over {
-                        Some(over) if *over <= ends => ends = *over,
+                    let mut rest = match over {
+                        Some(over) => over.saturating_duration_since(Instant::now()),
+                        None => Duration::MAX,
+                    };
+                    // Where the lock is off, this process writes nothing.
+                    let life = self.settings.load_lock.life().unwrap_or(Duration::MAX);
+                    if rest > life {
                         // A client has given it a longer life than its process, which may be gone.
                         // If this fails, the next look says more.
-                        _ => {
-                            let shorten = placeholder::expire_in(&bytes, placeholder, longest);
-                            _ = self.write_in_time::<Option<Whole>>(&bytes, &shorten).await;
-                        }
+                        let shorten = placeholder::expire_in(&bytes, placeholder, life);
+                        _ = self.write_in_time::<Option<Whole>>(&bytes, &shorten).await;
+                        rest = life;
                     }
                     // By then it has ended, or was renewed.
-                    let ends = ends + CLOCK_MARGIN;
-                    let wait = left.min(ends.saturating_duration_since(Instant::now()));
+                    let wait = left.min(rest.saturating_add(CLOCK_MARGIN));
                     // Else the server may not report.
                     if cached.until.is_none_or(|until| until > Instant::now()) {
                         _ = timeout(wait, report).await;

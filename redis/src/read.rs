@@ -12,7 +12,7 @@ use crate::near::NearCache;
 use crate::placeholder;
 use crate::request::{Reply, RequestError};
 use crate::shared::{Lazily, Shared};
-use crate::suspects::Way;
+use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
 use std::cell::Cell;
@@ -30,9 +30,11 @@ use wheelhouse::{Equivalent, Filled, Lease, Leased};
 /// The pause before the near cache repeats a request that the server could not answer yet.
 pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
-/// How many keys one call of `get_all` reads at a time: enough to hide the round trip, few enough
-/// that values just below the size that goes over a connection of its own are 8 MiB together.
+/// How many keys one call of `get_all` reads at a time: enough to hide the round trip.
 const KEYS_AT_ONCE: usize = 128;
+/// Above how many bytes a value of `get_all` comes over the second connection: other keys wait
+/// behind so many of each of its keys.
+const LONG_IN_BULK: usize = 1 << 10;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
@@ -120,7 +122,8 @@ where
     /// of one key does not touch the others.
     ///
     /// Keys that are not in memory are read together, 128 at a time, whatever the sizes of their
-    /// values. Each value is kept when its reply comes.
+    /// values. Each value is kept when its reply comes. One of more than 1 KiB costs two more round
+    /// trips, and comes over the second connection: other keys do not wait behind it.
     ///
     /// # Errors
     ///
@@ -155,7 +158,7 @@ where
             }
         }
         let limit = self.shared.settings.request_timeout;
-        let look = async |key| (key, self.shared.look_without_limit(key).await);
+        let look = async |key| (key, self.shared.look_without_limit(key, LONG_IN_BULK).await);
         let looks: Lazily<_> = Box::new(missing.into_iter().map(look));
         let mut looking = pin!(stream::iter(looks).buffer_unordered(KEYS_AT_ONCE));
         let mut late = None;
@@ -272,7 +275,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// What memory or the server has for a key.
     pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Cached<V> {
         // The limit holds for the wait for another call's load, too.
-        let looking = self.look_without_limit(key);
+        let looking = self.look_without_limit(key, LARGE);
         match timeout(self.settings.request_timeout, looking).await {
             Ok(looked) => looked,
             Err(_) => Cached::failed(self.timed_out(), 0),
@@ -282,8 +285,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// What memory or the server has for a key: this call leads the load, in a task of its own, or
     /// waits for the call that does. So a reply that comes after its call has gone is kept, and
     /// calls that come meanwhile join the load instead of asking again. It returns what a call may
-    /// that begins now (`stamp`, invariant 3).
-    async fn look_without_limit(self: &Arc<Self>, key: &K) -> Cached<V> {
+    /// that begins now (`stamp`, invariant 3). A value of more than `most` bytes comes over the
+    /// second connection.
+    async fn look_without_limit(self: &Arc<Self>, key: &K, most: usize) -> Cached<V> {
         let begun = self.line.stamp();
         let lease = loop {
             match self.local.lease_async(key.clone()).await {
@@ -299,7 +303,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         let shared = self.clone();
         // Boxed, since the runtime moves a task's future more than once.
-        let leading = Box::pin(async move { shared.lead(lease).await });
+        let leading = Box::pin(async move { shared.lead(lease, most).await });
         match self.runtime.spawn(leading).await {
             Ok(found) => found,
             Err(ended) => match ended.try_into_panic() {
@@ -311,15 +315,20 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     /// Loads the key of this lease.
-    async fn lead(&self, lease: KeyLease<K, V, S>) -> Cached<V> {
+    async fn lead(&self, lease: KeyLease<K, V, S>, most: usize) -> Cached<V> {
         let bytes = self.settings.keys.bytes(lease.key());
         if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
             return self.fail(lease, NearError::Key { key });
         }
         let limit = self.settings.request_timeout;
+        let mut long = None;
         loop {
-            let way = self.suspects.way(&bytes);
+            let way = match (self.suspects.way(&bytes), long) {
+                (Way::Main(_), None) => Way::Main(most),
+                (Way::Main(_), Some(length)) => Way::Second(length),
+                (way, _) => way,
+            };
             if let Way::Refused { losses, left } = way {
                 self.counters.refused_key();
                 let key = display_key(&bytes);
@@ -371,7 +380,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.lost(generation, error.clone());
                     return self.fail(lease, error);
                 }
-                Err(RequestError::Large(length)) => self.suspects.measured(&bytes, length),
+                Err(RequestError::Large(length)) => {
+                    long = Some(length);
+                    self.suspects.measured(&bytes, length);
+                }
                 Err(RequestError::Lost(error)) => {
                     self.suspects.accuse(&bytes);
                     self.lost(generation, error);

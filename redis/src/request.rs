@@ -6,7 +6,7 @@
 use crate::config::{Settings, Tracking};
 use crate::error::NearError;
 use crate::link::{Link, Node};
-use crate::suspects::{LARGE, Way};
+use crate::suspects::Way;
 use redis::{Cmd, FromRedisValue, ParsingError, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) enum RequestError {
     Ask(String),
     /// The server cannot answer at the moment.
     Later(NearError),
-    /// The value has so many bytes, and was not asked for as a large one.
+    /// The value has so many bytes, more than the main connection was asked for.
     Large(usize),
     /// The same request will fail again.
     Failed(NearError),
@@ -154,13 +154,12 @@ impl Link {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
         let opt_in = settings.tracking == Tracking::OptIn;
-        let is_large = matches!(way, Way::Second(_));
         let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");
         }
-        if !is_large {
-            asked.cmd("GETRANGE").arg(key).arg(0).arg(LARGE);
+        if let Way::Main(most) = way {
+            asked.cmd("GETRANGE").arg(key).arg(0).arg(most);
         }
         asked.cmd("PTTL").arg(key);
         let replies = node.main.send(&asked).await;
@@ -170,18 +169,21 @@ impl Link {
             let Okay = typed(replies.next(), cluster)?;
         }
         let mut first = Vec::new();
-        if !is_large {
+        let mut is_long = false;
+        if let Way::Main(most) = way {
             let Bytes(bytes) = typed(replies.next(), cluster)?;
             first = bytes.unwrap_or_default();
+            is_long = first.len() > most;
         }
         let Whole(left) = typed(replies.next(), cluster)?;
         let value = if left == -2 {
             None
-        } else if first.len() > LARGE {
+        } else if is_long {
             return Err(RequestError::Large(length(node, key).await));
         } else if first.is_empty() {
-            // It is large or empty, or was not there at first: `GETRANGE` does not tell.
-            get(node, key, is_large, settings, cluster).await?
+            // It was not asked for, is empty, or was not there at first: `GETRANGE` does not tell.
+            // So it may be of any length.
+            get(node, key, settings, cluster).await?
         } else {
             Some(first)
         };
@@ -236,24 +238,18 @@ async fn length(node: &Node, key: &[u8]) -> usize {
     }
 }
 
-/// The whole value of a key, over the second connection if it is large. Where there is none to be
-/// had, the main one serves.
+/// The whole value of a key, over the second connection. Where there is none to be had, the main
+/// one serves.
 async fn get(
     node: &Node,
     key: &[u8],
-    is_large: bool,
     settings: &Settings,
     cluster: bool,
 ) -> Result<Option<Vec<u8>>, RequestError> {
     let mut get = redis::cmd("GET");
     get.arg(key);
-    let second = if is_large {
-        node.reads.connection().await
-    } else {
-        None
-    };
     let failed = |error| RequestError::of(error, cluster);
-    let Some(second) = second else {
+    let Some(second) = node.reads.connection().await else {
         // The heartbeat finds out about a silent main connection.
         let reply = node.main.send_one(&get).await.map_err(failed)?;
         return Ok(typed::<Bytes>(Some(reply), cluster)?.0);

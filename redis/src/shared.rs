@@ -6,16 +6,19 @@ use crate::config::Settings;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
 use crate::line::Line;
-use crate::link::Link;
+use crate::link::{LARGE_WRITES, Link};
 use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use wheelhouse::{Cache, Refresh};
 
 /// Futures of many keys: each is made when its turn comes, since all together would take much
@@ -35,6 +38,10 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) reports: Reports,
     /// The loads of `get_with` that run, by their placeholder or else their key. It keeps nothing.
     pub(crate) flights: Cache<Arc<[u8]>, Result<Option<V>, NearError>>,
+    /// The turns of large writes that are free.
+    turns: Semaphore,
+    /// How many large writes were answered.
+    pub(crate) large_answers: AtomicU64,
     /// What was awaited goes on here when its call has gone.
     pub(crate) runtime: Handle,
     /// Tells the cleaner that outdated entries wait to be removed.
@@ -60,6 +67,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             suspects: Suspects::default(),
             reports: Reports::default(),
             flights: Cache::builder().max_capacity(0).build(),
+            turns: Semaphore::new(LARGE_WRITES),
+            large_answers: AtomicU64::new(0),
             runtime: Handle::current(),
             flush_wanted: Notify::new(),
             fault: Mutex::new(None),
@@ -76,6 +85,22 @@ impl<K, V, S> Shared<K, V, S> {
     pub(crate) async fn link(&self) -> Result<(u64, Arc<Link>), NearError> {
         let link = self.line.link().await;
         link.ok_or_else(|| self.no_answer(Duration::ZERO))
+    }
+
+    /// The turn of a large write. It waits as long as such writes are answered.
+    pub(crate) async fn turn_to_write(&self) -> Result<SemaphorePermit<'_>, NearError> {
+        let mut turn = pin!(self.turns.acquire());
+        loop {
+            // Relaxed: only a count.
+            let answers = self.large_answers.load(Ordering::Relaxed);
+            match timeout(self.settings.request_timeout, &mut turn).await {
+                Ok(turn) => return turn.map_err(|_| NearError::Closed),
+                Err(_) if self.large_answers.load(Ordering::Relaxed) == answers => {
+                    return Err(self.timed_out());
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// The error of a call that got no answer within its time.

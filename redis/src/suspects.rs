@@ -25,8 +25,8 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Over the main connection.
-    Main,
+    /// Over the main connection, if the value has no more than so many bytes.
+    Main(usize),
     /// Over the second connection, for so many bytes.
     Second(usize),
     /// Not now, since so many connections in a row have ended.
@@ -53,7 +53,7 @@ impl Suspects {
     pub(crate) fn way(&self, key: &[u8]) -> Way {
         let keys = self.keys();
         let Some(suspect) = keys.get(key) else {
-            return Way::Main;
+            return Way::Main(LARGE);
         };
         let losses = suspect.losses;
         if let Some(until) = suspect.refused_until {
@@ -89,10 +89,10 @@ impl Suspects {
         }
         if keys.len() >= MOST {
             // What is known of lengths comes back by itself.
-            keys.retain(|_, suspect| suspect.losses > 0);
-        }
-        if keys.len() >= MOST {
-            keys.clear();
+            let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
+            if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
+                keys.remove(&forgotten);
+            }
         }
         let suspect = Suspect {
             bytes,
@@ -111,7 +111,7 @@ mod tests {
     fn a_large_key_is_refused_after_two_losses() {
         let suspects = Suspects::default();
         suspects.measured(b"a", LARGE);
-        assert_eq!(suspects.way(b"a"), Way::Main);
+        assert_eq!(suspects.way(b"a"), Way::Main(LARGE));
         for key in [b"a", b"b"] {
             suspects.measured(key, LARGE + 1);
             assert_eq!(suspects.way(key), Way::Second(LARGE + 1));
@@ -157,6 +157,12 @@ mod tests {
             suspects.measured(n.to_string().as_bytes(), LARGE + 1);
             suspects.accuse(n.to_string().as_bytes());
         }
-        assert!(suspects.keys().len() <= MOST);
+        assert_eq!(suspects.keys().len(), MOST);
+        // One that has ended no connection is forgotten before those.
+        suspects.measured(b"new", LARGE + 1);
+        suspects.measured(b"newest", LARGE + 1);
+        assert_eq!(suspects.way(b"new"), Way::Main(LARGE));
+        assert_eq!(suspects.way(b"newest"), Way::Second(LARGE + 1));
+        assert_eq!(suspects.keys().len(), MOST);
     }
 }

@@ -18,6 +18,7 @@ use redis::{Arg, Cmd, FromRedisValue};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -39,7 +40,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`NearError`]; within `request_timeout` at the latest.
+    /// [`NearError`]; within `request_timeout` at the latest. For a value of 64 KiB or more that
+    /// time begins with its turn: at most eight of those are written at a time.
     /// [`Unconfirmed`](NearError::Unconfirmed): the write may have happened. With any other error
     /// it did not happen.
     ///
@@ -271,6 +273,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
+        let _turn = if length(cmd) >= LARGE_WRITE {
+            Some(self.turn_to_write().await?)
+        } else {
+            None
+        };
         let replied = match timeout(limit, self.write_once(bytes, cmd, &mut sent)).await {
             Ok(replied) => replied,
             Err(_) if sent => Err(NearError::Unconfirmed {
@@ -348,6 +355,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 return Err(RequestError::LostSecond);
             }
             lent.is_answered = true;
+            self.large_answers.fetch_add(1, Ordering::Relaxed);
         }
         let reply = match reply {
             Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await,

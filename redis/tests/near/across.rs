@@ -406,6 +406,27 @@ async fn without_the_lock_a_load_writes_nothing() {
     }
 }
 
+/// Nor does a call that waits for the placeholder of another process, whatever life that has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_lock_a_call_that_waits_writes_nothing() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let endless = format!("\0wheelhouse:loading:{}", "0".repeat(32));
+        writer.set("k", &endless).await;
+        let lock = LoadLock::off().longest_wait(Duration::from_millis(800));
+        let near = near(server.port).load_lock(lock).connect().await.unwrap();
+        let load = load_after(Duration::ZERO, "v");
+        let waited = near.get_with("k", TTL, load).await;
+        assert!(
+            matches!(waited, Err(NearError::LoadTimedOut { .. })),
+            "{waited:?}"
+        );
+        assert_eq!(writer.calls("eval").await, 0);
+        assert_eq!(writer.send::<i64>(&["PTTL", "k"]).await, -1);
+    }
+}
+
 /// Without the lock, too, a call after a delete of this process does not join a load that began
 /// before the delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

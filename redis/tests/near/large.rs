@@ -223,19 +223,19 @@ async fn a_slow_key_harms_no_other() {
     }
 }
 
-/// Many values just below the size that is large in any case, on a slow line: read by tasks again
-/// and again, and in bulk. Other keys do not wait behind them.
+/// Many long values on a slow line: read by tasks again and again, and in bulk, also those of the
+/// longest size that is not large. Other keys do not wait behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_long_values_harm_no_other_key() {
     const KEYS: usize = 100;
     for program in installed() {
-        for is_bulk in [false, true] {
+        for (is_bulk, length) in [(false, 60 << 10), (true, 60 << 10), (true, 16 << 10)] {
             let server = Server::start(&program, &[]).await;
             let proxy = Proxy::to(server.port).await;
             let mut writer = Writer::connect(server.port).await;
             let names: Vec<String> = (0..KEYS).map(|n| format!("long:{n}")).collect();
             for name in &names {
-                writer.set(name, &"x".repeat(60 << 10)).await;
+                writer.set(name, &"x".repeat(length)).await;
             }
             writer.set("small", "v").await;
             let near = near(proxy.port).request_timeout(Duration::from_secs(20));
@@ -284,7 +284,9 @@ async fn many_long_values_harm_no_other_key() {
             let of = |times: &[Duration], percent| times[(times.len() - 1) * percent / 100];
             for percent in [50, 90, 99] {
                 let (took, control) = (of(&took, percent), of(&control, percent));
-                println!("bulk {is_bulk}: p{percent} {took:?}, without long values {control:?}");
+                println!(
+                    "bulk {is_bulk}, {length}: p{percent} {took:?}, without long values {control:?}"
+                );
             }
             println!("{reads} long values, {} reads of another key", took.len());
             // Behind the long values each would take half a second. A busy machine has few reads.
@@ -420,30 +422,86 @@ async fn values_of_all_sizes_are_read() {
     }
 }
 
-/// A balancer leads the second connections to another server: they are not used.
+/// A balancer leads the second connections to another server: they are not used. Nor are they for a
+/// user who may not ask which server it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_connection_to_another_server_is_not_used() {
     for program in installed() {
-        let (server, other) = (
-            Server::start(&program, &[]).await,
-            Server::start(&program, &[]).await,
-        );
-        let proxy = Proxy::to(server.port).await;
-        let mut here = Writer::connect(server.port).await;
-        let mut there = Writer::connect(other.port).await;
-        here.set("large", &"x".repeat(100 << 10)).await;
-        there.set("large", &"y".repeat(100 << 10)).await;
-        let near = near(proxy.port).connect().await.unwrap();
-        proxy.retarget(other.port);
-        let accepted = proxy.accepted();
-        assert_eq!(read(&near, "large").await, "x".repeat(100 << 10));
-        near.set("written", "z".repeat(100 << 10), None)
-            .await
-            .unwrap();
-        assert_eq!(proxy.accepted(), accepted + 2, "both were tried");
-        assert_eq!(here.send::<u64>(&["STRLEN", "written"]).await, 100 << 10);
-        assert_eq!(there.send::<u64>(&["EXISTS", "written"]).await, 0);
-        assert_eq!(near.stats().lost_connections(), 0);
+        for info in ["+info", "-info"] {
+            let (server, other) = (
+                Server::start(&program, &[]).await,
+                Server::start(&program, &[]).await,
+            );
+            let proxy = Proxy::to(server.port).await;
+            let mut here = Writer::connect(server.port).await;
+            let mut there = Writer::connect(other.port).await;
+            let user = ["ACL", "SETUSER", "near", "on", ">secret", "~*", "+@all"];
+            for writer in [&mut here, &mut there] {
+                writer.send::<()>(&[&user[..], &[info]].concat()).await;
+            }
+            here.set("large", &"x".repeat(100 << 10)).await;
+            there.set("large", &"y".repeat(100 << 10)).await;
+            let login = || async { Ok(Credentials::new("near", "secret")) };
+            let near = near(proxy.port).credentials(login).connect().await.unwrap();
+            proxy.retarget(other.port);
+            let accepted = proxy.accepted();
+            assert_eq!(read(&near, "large").await, "x".repeat(100 << 10), "{info}");
+            near.set("written", "z".repeat(100 << 10), None)
+                .await
+                .unwrap();
+            assert_eq!(proxy.accepted(), accepted + 2, "both were tried");
+            assert_eq!(here.send::<u64>(&["STRLEN", "written"]).await, 100 << 10);
+            assert_eq!(there.send::<u64>(&["EXISTS", "written"]).await, 0);
+            assert_eq!(near.stats().lost_connections(), 0);
+        }
+    }
+}
+
+/// A second connection dies silently while no request uses it: the next request has another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_connection_that_dies_unused_is_left() {
+    for program in installed() {
+        for is_write in [false, true] {
+            let server = Server::start(&program, &[]).await;
+            let proxy = Proxy::to(server.port).await;
+            let mut writer = Writer::connect(server.port).await;
+            writer.set("large", &"x".repeat(100 << 10)).await;
+            let near = near(proxy.port).request_timeout(Duration::from_millis(1500));
+            let near = near.heartbeat(Duration::from_millis(1500));
+            let near = near.connect().await.unwrap();
+            let ask = async || {
+                if is_write {
+                    near.set("written", "z".repeat(100 << 10), None).await
+                } else {
+                    near.refresh("large").await.map(|_| ())
+                }
+            };
+            ask().await.unwrap();
+            let accepted = proxy.accepted();
+            proxy.mute_newest();
+            tokio::time::sleep(Duration::from_millis(3200)).await;
+            ask().await.unwrap();
+            assert_eq!(proxy.accepted(), accepted + 1);
+            assert_eq!(near.stats().lost_connections(), 0);
+        }
+    }
+}
+
+/// A value that is empty may be of any length when it is read whole: the main connection, which the
+/// server tracks, does not bring it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_value_comes_over_the_second_connection() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("empty", "").await;
+        let near = near(server.port).connect().await.unwrap();
+        assert_eq!(read(&near, "empty").await, "");
+        let clients: String = writer.send(&["CLIENT", "LIST"]).await;
+        let mut read = clients.lines().filter(|l| l.contains(" cmd=get "));
+        let line = read.next().unwrap();
+        assert!(!line.contains(" flags=t "), "{clients}");
+        assert_eq!(read.next(), None, "{clients}");
     }
 }
 
@@ -720,15 +778,15 @@ async fn reads_beside_poison(port: u16, tasks: usize) -> (u64, u64) {
     (reads, failed)
 }
 
-/// A call opens the second connection, and its runtime runs nothing any more: neither an attempt
-/// that has begun ends with it, nor the connection.
+/// A call opens a second connection, and its runtime runs nothing any more: neither an attempt that
+/// has begun ends with it, nor the connection. A write that stands still keeps its turn alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
     for program in installed() {
         // The runtime stops while it waits for the handshake, or after its write has been answered.
-        for (delay, runs_for) in [
-            (Duration::from_millis(300), Duration::from_millis(150)),
-            (Duration::ZERO, Duration::from_secs(20)),
+        for (delay, runs_for, second) in [
+            (Duration::from_millis(300), Duration::from_millis(150), 2),
+            (Duration::ZERO, Duration::from_secs(20), 1),
         ] {
             let server = Server::start(&program, &[]).await;
             let proxy = Proxy::to(server.port).await;
@@ -759,8 +817,87 @@ async fn a_runtime_that_stops_takes_no_second_connection_with_it() {
             let took = begun.elapsed();
             println!("{took:?}");
             assert!(took < Duration::from_secs(5), "{took:?}");
-            assert_eq!(proxy.accepted(), accepted + 1, "one second connection");
+            assert_eq!(proxy.accepted(), accepted + second);
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Many large values are written at once over a slow line: each has its turn, however long that
+/// takes, and few connections are opened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_writes_take_turns() {
+    const WRITES: usize = 128;
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.connect().await.unwrap();
+        proxy.delay(Direction::ToServer, Duration::from_millis(10));
+        proxy.delay(Direction::ToClient, Duration::from_millis(10));
+        let accepted = proxy.accepted();
+        let large = "x".repeat(64 << 10);
+        let names = |kind: &str| Vec::from_iter((0..WRITES).map(|n| format!("{kind}:{n}")));
+        let begun = Instant::now();
+        let entries = names("written").into_iter().map(|n| (n, large.clone()));
+        let written = near.set_all(entries, None).await;
+        let failed = written.iter().filter(|written| written.is_err()).count();
+        let opened = proxy.accepted() - accepted;
+        println!(
+            "{failed} failed, {opened} connections, {:?}",
+            begun.elapsed()
+        );
+        assert_eq!(failed, 0, "{written:?}");
+        assert!(opened <= 8, "{opened} connections");
+        let load = async |keys: Vec<String>| {
+            let values = keys.iter().map(|_| Some(large.clone()));
+            Ok::<_, NearError>(values.collect())
+        };
+        let loaded = near.get_all_with(names("loaded"), None, load).await;
+        assert!(loaded.iter().all(Result::is_ok));
+        assert_eq!(near.stats().unsaved_loads(), 0);
+        // The second connection for reads, too.
+        assert!(proxy.accepted() - accepted <= 9);
+        assert_eq!(writer.send::<usize>(&["DBSIZE"]).await, 2 * WRITES);
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// Large writes wait for their turn, and the server is silent: they do not wait without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_writes_that_wait_for_a_silent_server_end_in_time() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let large = "x".repeat(100 << 10);
+        let entries = |count| (0..count).map(|n| (format!("k{n}"), large.clone()));
+        proxy.hold_all(Direction::ToClient);
+        let begun = Instant::now();
+        for written in near.set_all(entries(100), None).await {
+            // Those that had their turn have tried the main connection, too.
+            assert!(
+                matches!(
+                    written,
+                    Err(NearError::TimedOut { .. } | NearError::Unconfirmed { .. })
+                ),
+                "{written:?}"
+            );
+        }
+        let took = begun.elapsed();
+        println!("{took:?}");
+        // One limit for those that wait, and one for those that had their turn at its end.
+        assert!(took < Duration::from_secs(6), "{took:?}");
+        proxy.release(Direction::ToClient);
+        // Attempts that failed are repeated a second later.
+        until("all turns are there again", async || {
+            let written = near.set_all(entries(20), None).await;
+            written.iter().all(Result::is_ok)
+        })
+        .await;
+        assert_eq!(near.stats().lost_connections(), 0);
     }
 }

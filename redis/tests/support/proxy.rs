@@ -23,6 +23,8 @@ struct Controls {
     /// Connections accepted before this count are cut.
     cut: u64,
     refuse: bool,
+    /// The connection of this number passes nothing on; zero: none.
+    muted: u64,
     /// Connections accepted before the count pass nothing on in that direction.
     hold_to_server: u64,
     hold_to_client: u64,
@@ -124,6 +126,12 @@ impl Proxy {
     /// Holds back one direction of all connections, later ones included.
     pub fn hold_all(&self, direction: Direction) {
         self.controls.send_modify(|c| *c.hold(direction) = u64::MAX);
+    }
+
+    /// Passes nothing on for the newest connection, in either direction.
+    pub fn mute_newest(&self) {
+        let newest = self.accepted();
+        self.controls.send_modify(|c| c.muted = newest);
     }
 
     /// Passes on what was held back.
@@ -269,7 +277,9 @@ fn copy(
             if rate > 0 && direction == Direction::ToClient {
                 tokio::time::sleep(Duration::from_secs(1) * read as u32 / rate as u32).await;
             }
-            let _ = held.wait_for(|c| number > *c.clone().hold(direction)).await;
+            let held_back =
+                |c: &Controls| number == c.muted || number <= *c.clone().hold(direction);
+            let _ = held.wait_for(|c| !held_back(c)).await;
             if to.write_all(&buffer[..read]).await.is_err() {
                 std::future::pending::<()>().await;
             }
