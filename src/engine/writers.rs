@@ -86,8 +86,7 @@ pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usiz
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
 }
 
-/// How many events may wait in a shard's batch before its writers run passes: see the module docs,
-/// "When writers wait".
+/// How many events may wait in a shard's batch before its writers run passes.
 ///
 /// A pass takes at most what all batches hold, and they may fill up again before it has evicted for
 /// what it took. So twice as many events in all shards are a quarter of the bound, and

@@ -431,32 +431,34 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let claimant =
             |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
         let mut guards = Vec::new();
+        // A `Clone` that panics for one of them ends no other.
         if job.hint != 0 {
-            let mut call = claimant(Request {
-                replaces: Replaces::Stale,
-                may_wait: false,
-                ..Request::of(settled::<E>())
-            });
-            if let Some(Claim::Guard(led, _)) = call.begin() {
-                guards.push(self.in_background(led));
-            }
-        }
-        for (replaces, caller) in job.refreshes {
-            let mut call = claimant(Request {
-                replaces,
-                runs: elsewhere::<E>(),
-                ..Request::of(settled::<E>())
-            });
-            // Else it waits for another call's load, or its next claim finds the same. If the
-            // user's `Clone` panics, the next claim does, too.
             contain(|| {
+                let mut call = claimant(Request {
+                    replaces: Replaces::Stale,
+                    may_wait: false,
+                    ..Request::of(settled::<E>())
+                });
                 if let Some(Claim::Guard(led, _)) = call.begin() {
                     guards.push(self.in_background(led));
                 }
             });
-            // If it has to ask again, it waits for another turn.
-            call.request.runs = Runs::AtItsTurn;
-            caller.call(call);
+        }
+        for (replaces, caller) in job.refreshes {
+            contain(|| {
+                let mut call = claimant(Request {
+                    replaces,
+                    runs: elsewhere::<E>(),
+                    ..Request::of(settled::<E>())
+                });
+                // Else it waits for another call's load, or claims anew.
+                if let Some(Claim::Guard(led, _)) = call.begin() {
+                    guards.push(self.in_background(led));
+                }
+                // If it has to ask again, it waits for another turn.
+                call.request.runs = Runs::AtItsTurn;
+                caller.call(call);
+            });
         }
         guards
     }

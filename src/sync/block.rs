@@ -9,8 +9,7 @@
 //!    asleep](WaitTarget::falls_asleep).
 //! 4. Other threads may wait for this one: [`NotedWait::wait_for`] looks for a
 //!    [`cycle`](super::cycle). If there is none, the thread parks.
-//! 5. When it wakes up, it polls again. When the call has a verdict, or the future is ready, it
-//!    takes a place again.
+//! 5. When it wakes up, it polls again. With a verdict, or at the end, it takes a place again.
 //!
 //! # What a thread is doing
 //!
@@ -19,7 +18,7 @@
 //! first.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
-use super::place;
+use super::place::{self, ComesBack};
 use super::{Parker, thread_local};
 use crate::contain::with_name;
 use std::cell::Cell;
@@ -107,12 +106,9 @@ pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>
 pub(crate) fn poll_once<F: Future>(code: F) -> F::Output {
     let _loading = During::begin(Work::Loads);
     // An executor on this thread may have let it wait.
-    let waited = place::take_again();
-    let polled = pin!(code).poll(&mut Context::from_waker(Waker::noop()));
-    if waited {
-        place::give_up();
-    }
-    match polled {
+    let _comes_back = ComesBack::here();
+    place::take_again();
+    match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a blocking loader awaits nothing"),
     }
@@ -137,9 +133,8 @@ pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
-    let output = poll_until(future, until);
-    place::take_again();
-    output
+    let _comes_back = ComesBack::here();
+    poll_until(future, until)
 }
 
 fn poll_until<F: Future>(future: F, until: Option<Instant>) -> Result<F::Output, String> {

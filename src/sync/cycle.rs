@@ -23,7 +23,7 @@
 //! the task is its own. Nothing shows that, so it waits for a limited time ([`PATIENCE`]). Such a
 //! wait refuses no other.
 
-use super::place;
+use super::place::{self, ComesBack};
 use crate::atomic64::AtomicU64;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
@@ -132,30 +132,28 @@ pub(crate) struct NotedWait {
     me: u64,
     /// Since when each look has found a load that no thread leads; for a wait for threads.
     unled_since: Option<Instant>,
-    /// Whether the thread takes its place again at the end. A call that waits for a load may have
-    /// to wait on, and takes it when its future is ready.
-    takes_place: bool,
+    _comes_back: ComesBack,
 }
 
 impl NotedWait {
     pub(crate) fn begin() -> Self {
+        let comes_back = ComesBack::here();
         place::give_up();
         Self {
             me: thread_number(),
             unled_since: None,
-            takes_place: true,
+            _comes_back: comes_back,
         }
     }
 
     /// Waits for a load, unless that would close a cycle: an error is the number of other threads
     /// in it.
     pub(crate) fn wait_for(
-        mut self,
+        self,
         load: Arc<dyn WaitTarget>,
         ticket: Ticket,
         wait: impl FnOnce(),
     ) -> Result<(), usize> {
-        self.takes_place = false;
         let me = self.me;
         if me != 0 {
             let mut waits = waiting_threads();
@@ -235,8 +233,5 @@ impl Drop for NotedWait {
     /// The calling thread holds no lock.
     fn drop(&mut self) {
         self.end();
-        if self.takes_place {
-            place::take_again();
-        }
     }
 }

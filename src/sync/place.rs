@@ -35,9 +35,8 @@ pub(crate) fn work_at(overseer: Overseer, work: impl FnOnce()) -> Stage {
     }
 }
 
-/// If the calling thread works at places, it is at this stage from now on. Returns whether it has
-/// been at the other one.
-fn change(to: Stage) -> bool {
+/// If the calling thread works at places, it is at this stage from now on.
+fn change(to: Stage) {
     // The destructors of other thread-locals may wait, too.
     let changed = PLACE.try_with(|place| {
         let mut place = place.borrow_mut();
@@ -48,11 +47,9 @@ fn change(to: Stage) -> bool {
         *stage = to;
         Some(Arc::clone(overseer))
     });
-    let Ok(Some(overseer)) = changed else {
-        return false;
-    };
-    overseer(to);
-    true
+    if let Ok(Some(overseer)) = changed {
+        overseer(to);
+    }
 }
 
 /// The calling thread is about to wait for a load, or for a thread. If it works at a place, it
@@ -61,8 +58,31 @@ pub(crate) fn give_up() {
     change(Stage::Waits);
 }
 
-/// The calling thread waits no longer. If it has given up its place, it takes one again, and this
-/// returns true.
-pub(crate) fn take_again() -> bool {
-    change(Stage::Works)
+/// The calling thread waits no longer. If it has given up its place, it takes one again.
+pub(crate) fn take_again() {
+    change(Stage::Works);
+}
+
+/// Brings the calling thread back to the stage at which it was, when this is dropped: it may be in
+/// a poll of an executor that waits for something else, too.
+pub(crate) struct ComesBack {
+    stage: Option<Stage>,
+}
+
+impl ComesBack {
+    /// To the stage of now.
+    pub(crate) fn here() -> Self {
+        let stage = PLACE.try_with(|place| place.borrow().as_ref().map(|(_, stage)| *stage));
+        Self {
+            stage: stage.unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for ComesBack {
+    fn drop(&mut self) {
+        if let Some(stage) = self.stage {
+            change(stage);
+        }
+    }
 }

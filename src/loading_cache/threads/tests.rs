@@ -132,54 +132,67 @@ impl Wake for Unparks {
 }
 
 /// The loader of key 1 has an executor of its own: there it waits for a refresh of key 4, which
-/// stands behind key 3 in the queue, and for key 2, which comes first.
+/// stands behind key 3 in the queue. Beside that it waits for key 2, which comes first; or it loads
+/// key 9.
 #[test]
 fn a_loader_that_still_waits_for_something_keeps_no_place() {
-    let (begin, begun) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Mutex::new(released);
-    let (go, may_go) = mpsc::channel::<()>();
-    let may_go = Mutex::new(may_go);
-    let (users, own) = with_stale_keys(move |users, key| match key {
-        1 => {
-            begin.send(0).unwrap();
-            may_go.lock().unwrap().recv().unwrap();
-            let waker = Waker::from(Arc::new(Unparks(thread::current())));
-            let mut cx = Context::from_waker(&waker);
-            let mut refresh = pin!(users.refresh(4));
-            let mut other = Some(Box::pin(users.cache().get_with_async(2, async { 0 })));
-            while refresh.as_mut().poll(&mut cx).is_pending() {
-                if let Some(waits) = &mut other {
-                    if waits.as_mut().poll(&mut cx).is_ready() {
-                        other = None;
-                        begin.send(2).unwrap();
+    for is_blocking in [false, true] {
+        let (begin, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let (go, may_go) = mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        let (users, own) = with_stale_keys(move |users, key| match key {
+            1 => {
+                begin.send(0).unwrap();
+                may_go.lock().unwrap().recv().unwrap();
+                let waker = Waker::from(Arc::new(Unparks(thread::current())));
+                let mut cx = Context::from_waker(&waker);
+                let mut refresh = pin!(users.refresh(4));
+                let mut other = Some(Box::pin(async {
+                    if is_blocking {
+                        users.get(&9).unwrap();
+                    } else {
+                        users.cache().get_with_async(2, async { 0 }).await;
                     }
+                }));
+                while refresh.as_mut().poll(&mut cx).is_pending() {
+                    if let Some(waits) = &mut other {
+                        if waits.as_mut().poll(&mut cx).is_ready() {
+                            other = None;
+                            begin.send(2).unwrap();
+                        }
+                    }
+                    thread::park();
                 }
-                thread::park();
+                begin.send(1).unwrap();
             }
-            begin.send(1).unwrap();
-        }
-        3 => {
-            begin.send(3).unwrap();
-            released.lock().unwrap().recv().unwrap();
-        }
-        _ => {}
-    });
-    let crate::Leased::Lease(lease) = users.cache().lease(2) else {
-        panic!("it is absent");
-    };
-    users.get(&1).unwrap();
-    let mut order = vec![begun.recv_timeout(SOON)];
-    users.get(&3).unwrap();
-    go.send(()).unwrap();
-    order.push(begun.recv_timeout(SOON));
-    _ = lease.fill(2);
-    order.push(begun.recv_timeout(SOON));
-    release.send(()).unwrap();
-    order.push(begun.recv_timeout(SOON));
-    let held = own.lock().unwrap().take();
-    drop(held);
-    assert_eq!(order, [Ok(0), Ok(3), Ok(2), Ok(1)]);
+            3 => {
+                begin.send(3).unwrap();
+                released.lock().unwrap().recv().unwrap();
+            }
+            _ => {}
+        });
+        let crate::Leased::Lease(lease) = users.cache().lease(2) else {
+            panic!("it is absent");
+        };
+        users.get(&1).unwrap();
+        assert_eq!(begun.recv_timeout(SOON), Ok(0));
+        users.get(&3).unwrap();
+        go.send(()).unwrap();
+        // In the order in which the two threads come.
+        let first = begun.recv_timeout(SOON);
+        _ = lease.fill(2);
+        let second = begun.recv_timeout(SOON);
+        let mut both = [first.unwrap(), second.unwrap()];
+        both.sort_unstable();
+        assert_eq!(both, [2, 3]);
+        release.send(()).unwrap();
+        let last = begun.recv_timeout(SOON);
+        let held = own.lock().unwrap().take();
+        drop(held);
+        assert_eq!(last, Ok(1), "blocking: {is_blocking}");
+    }
 }
 
 /// Key 0 hangs on the only thread; key 1 waits, and then as many as may.
