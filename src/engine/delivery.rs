@@ -305,11 +305,15 @@ impl<K, V> Notifier<K, V> {
         mut deliver: impl FnMut(),
         keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
-        let tell = || {
-            deliver();
-            true
-        };
-        self.wait_for(most, |state| state.deliverer.is_some(), tell, keep_waiting)
+        self.wait_for(
+            most,
+            |state| state.deliverer.is_some(),
+            || {
+                deliver();
+                true
+            },
+            keep_waiting,
+        )
     }
 
     /// As [`deliver_or_wait`](Self::deliver_or_wait), but while no thread delivers, and no delivery
@@ -320,8 +324,12 @@ impl<K, V> Notifier<K, V> {
         offer: impl FnMut() -> bool,
         keep_waiting: impl FnMut() -> bool,
     ) -> Awaited {
-        let is_told = |state: &DeliveryState<K, V>| state.deliverer.is_some() || state.offered;
-        self.wait_for(most, is_told, offer, keep_waiting)
+        self.wait_for(
+            most,
+            |state| state.deliverer.is_some() || state.offered,
+            offer,
+            keep_waiting,
+        )
     }
 
     /// Waits until `most` were delivered, or all that were posted. Calls `tell` unless the listener

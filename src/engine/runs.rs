@@ -267,8 +267,8 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let mut state = part.state.lock();
             next = time::earliest(next, state.wheel.next_visit());
-            let is_bare = || self.map.len() == 0;
-            let keeps_too_much = state.freeing.keeps_too_much(part.freed(), is_bare);
+            let keeps_too_much =
+                (state.freeing).keeps_too_much(part.freed(), || self.map.len() == 0);
             state.freeing.count_run(is_resizing);
             if is_resizing || state.freeing.wants_retry() {
                 let retries = state.freeing.retries;

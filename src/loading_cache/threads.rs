@@ -140,8 +140,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     }
 
     fn at_index_of(&self, hint: u64) -> &AtomicU64 {
-        let make = || (0..MOST_STALE).map(|_| AtomicU64::new(0)).collect();
-        let hints: &[AtomicU64] = self.hints.get_or_init(make);
+        let hints = self
+            .hints
+            .get_or_init(|| (0..MOST_STALE).map(|_| AtomicU64::new(0)).collect());
         &hints[(hint >> 8) as usize % MOST_STALE]
     }
 
