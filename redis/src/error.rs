@@ -110,7 +110,7 @@ pub enum NearError {
         last_attempt("reply", last)
     )]
     TimedOut {
-        /// How long the call took, `request_timeout`.
+        /// How long no answer came: `request_timeout`.
         waited: Duration,
         /// The last reply of the server, if it said that it could not answer yet.
         #[source]

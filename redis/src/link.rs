@@ -94,11 +94,12 @@ impl Node {
 
     /// A second connection, for one large write alone; `None` where the main one has to serve.
     /// What was sent before over the main connection comes before what is sent over this one.
-    pub(crate) async fn lend(&self) -> RedisResult<Option<Lent<'_>>> {
-        // The first that is free: so no more are opened than are needed.
-        let mut writes = self.writes.iter();
-        let free = writes.find_map(|second| Some((second, second.alone.try_lock().ok()?)));
-        let Some((second, alone)) = free else {
+    pub(crate) async fn lend<'a>(&'a self) -> RedisResult<Option<Lent<'a>>> {
+        let free = |second: &'a Arc<Second>| Some((second, second.alone.try_lock().ok()?));
+        let mut all_free = self.writes.iter().filter_map(free);
+        let open = all_free.find(|(second, _)| second.is_open());
+        // Otherwise the first that is free: so no more are opened than are needed.
+        let Some((second, alone)) = open.or_else(|| self.writes.iter().find_map(free)) else {
             return Ok(None);
         };
         let Some(connection) = second.connection().await else {
@@ -179,6 +180,25 @@ impl Second {
         timeout(limit, attempt).await.ok()?.ok()?
     }
 
+    /// Whether it has a connection that can be used. Only the one call asks that has it alone.
+    fn is_open(&self) -> bool {
+        match self.state.try_lock() {
+            Ok(state) => self.is_usable(&state),
+            Err(_) => false,
+        }
+    }
+
+    fn is_usable(&self, state: &SecondState) -> bool {
+        // No heartbeat finds out that an unused one is silently dead.
+        let idle = self.settings.heartbeat.saturating_mul(2);
+        match state {
+            SecondState::Open(connection, used) => {
+                !connection.ended.is_marked() && used.elapsed() < idle
+            }
+            _ => false,
+        }
+    }
+
     /// The connection is not used again. It ends when the last handle is dropped: here, too, since
     /// no attempt to connect runs while one call has it alone.
     fn forget(&self, connection: &Connection) {
@@ -190,12 +210,9 @@ impl Second {
 
     async fn open(self: Arc<Self>) -> Option<Connection> {
         let mut state = self.state.lock().await;
-        // No heartbeat finds out that an unused one is silently dead.
-        let idle = self.settings.heartbeat.saturating_mul(2);
+        let is_usable = self.is_usable(&state);
         match &mut *state {
-            SecondState::Open(connection, used)
-                if !connection.ended.is_marked() && used.elapsed() < idle =>
-            {
+            SecondState::Open(connection, used) if is_usable => {
                 *used = Instant::now();
                 return Some(connection.clone());
             }

@@ -21,9 +21,10 @@ use crate::key::{Hasher, Key, NearKey, Val};
 use crate::loaded::Loaded;
 use crate::near::NearCache;
 use crate::placeholder::{self, Claim};
-use crate::read::{Found, SERVER_PAUSE};
+use crate::read::{Found, LONG_IN_BULK, SERVER_PAUSE};
 use crate::request::{Okay, Whole};
 use crate::shared::{Lazily, Shared};
+use crate::suspects::LARGE;
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
 use std::collections::{HashMap, HashSet};
@@ -282,8 +283,9 @@ where
             outcomes.len()
         );
         let finish = async |((key, holder), outcome)| {
-            let found = self.shared.finish(key, holder, outcome, ttl).await;
-            (key, found)
+            let shared = &self.shared;
+            let finish = shared.finish(key, holder, outcome, ttl, LONG_IN_BULK);
+            (key, finish.await)
         };
         let finishing: Lazily<_> = Box::new(led.into_iter().zip(outcomes).map(finish));
         let finishing = stream::iter(finishing).buffer_unordered(WRITES_AT_ONCE);
@@ -322,7 +324,7 @@ where
         Ok(loaded) => Ok(Some(loaded.into())),
         Err(error) => Err(NearError::Load(Arc::from(error.into()))),
     };
-    let found = shared.finish(&key, holder, outcome, ttl).await;
+    let found = shared.finish(&key, holder, outcome, ttl, LARGE).await;
     match (found, old) {
         (Ok(Some(value)), _) => Ok(value),
         // It may be served until its deadline.
@@ -379,7 +381,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         loop {
             // From here on: a report that comes while this call looks is heard.
             let report = self.reports.next(&bytes);
-            let cached = self.look(key).await;
+            let cached = self.look(key, LARGE).await;
             let away = match &cached.content {
                 Content::Value(value) => return Ok(Turn::Found(value.clone())),
                 Content::Loading(loading) => {
@@ -551,9 +553,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         holder: Holder<V>,
         outcome: Result<Option<Loaded<V>>, NearError>,
         ttl: Option<Duration>,
+        most: usize,
     ) -> Found<V> {
         let found = match outcome {
-            Ok(Some(loaded)) => self.save(key, holder.guard, loaded, ttl).await.map(Some),
+            Ok(Some(loaded)) => self
+                .save(key, holder.guard, loaded, ttl, most)
+                .await
+                .map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -563,13 +569,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         found
     }
 
-    /// Writes a loaded value where its guard lets it; returns what the key has then.
+    /// Writes a loaded value where its guard lets it; returns what the key has then. That comes
+    /// over the second connection if it has more than `most` bytes.
     async fn save(
         self: &Arc<Self>,
         key: &K,
         guard: Guard,
         loaded: Loaded<V>,
         ttl: Option<Duration>,
+        most: usize,
     ) -> Result<V, NearError> {
         let value = loaded.value;
         let ttl = match loaded.life {
@@ -595,7 +603,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 if written.is_ok() {
                     let _ = keeper.send(());
                     // Into memory; and what the key has now is what counts.
-                    if let Ok(Some(newest)) = self.load(key).await {
+                    if let Ok(Some(newest)) = self.load(key, most).await {
                         return Ok(newest);
                     }
                 }

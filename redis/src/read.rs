@@ -32,9 +32,9 @@ pub(super) const SERVER_PAUSE: Duration = Duration::from_millis(25);
 
 /// How many keys one call of `get_all` reads at a time: enough to hide the round trip.
 const KEYS_AT_ONCE: usize = 128;
-/// Above how many bytes a value of `get_all` comes over the second connection: other keys wait
-/// behind so many of each of its keys.
-const LONG_IN_BULK: usize = 1 << 10;
+/// Above how many bytes a value of a call for many keys comes over the second connection: other
+/// keys wait behind so many of each of its keys.
+pub(crate) const LONG_IN_BULK: usize = 1 << 10;
 
 pub(crate) type Found<V> = Result<Option<V>, NearError>;
 /// The rest of a `get`, boxed, so that the future of a hit is small.
@@ -114,7 +114,7 @@ where
                     return Ok(found);
                 }
             }
-            self.shared.load(&key).await
+            self.shared.load(&key, LARGE).await
         })
     }
 
@@ -122,8 +122,8 @@ where
     /// of one key does not touch the others.
     ///
     /// Keys that are not in memory are read together, 128 at a time, whatever the sizes of their
-    /// values. Each value is kept when its reply comes. One of more than 1 KiB costs two more round
-    /// trips, and comes over the second connection: other keys do not wait behind it.
+    /// values. Each value is kept when its reply comes. One of more than 1 KiB costs three more
+    /// round trips, and comes over the second connection: other keys do not wait behind it.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ where
         let key = key.to_owned();
         // This revokes a load that has begun already: its request may have been answered.
         self.shared.local.invalidate(&key);
-        Box::pin(self.shared.load(&key)).await
+        Box::pin(self.shared.load(&key, LARGE)).await
     }
 }
 
@@ -268,14 +268,14 @@ fn must_yield() -> bool {
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, from memory or from the server.
-    pub(crate) async fn load(self: &Arc<Self>, key: &K) -> Found<V> {
-        self.look(key).await.into_result()
+    pub(crate) async fn load(self: &Arc<Self>, key: &K, most: usize) -> Found<V> {
+        self.look(key, most).await.into_result()
     }
 
     /// What memory or the server has for a key.
-    pub(crate) async fn look(self: &Arc<Self>, key: &K) -> Cached<V> {
+    pub(crate) async fn look(self: &Arc<Self>, key: &K, most: usize) -> Cached<V> {
         // The limit holds for the wait for another call's load, too.
-        let looking = self.look_without_limit(key, LARGE);
+        let looking = self.look_without_limit(key, most);
         match timeout(self.settings.request_timeout, looking).await {
             Ok(looked) => looked,
             Err(_) => Cached::failed(self.timed_out(), 0),
@@ -324,7 +324,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let limit = self.settings.request_timeout;
         let mut long = None;
         loop {
-            let way = match (self.suspects.way(&bytes), long) {
+            // A length counts once: after a failure the value may have another one.
+            let way = match (self.suspects.way(&bytes), long.take()) {
                 (Way::Main(_), None) => Way::Main(most),
                 (Way::Main(_), Some(length)) => Way::Second(length),
                 (way, _) => way,
@@ -388,7 +389,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.suspects.accuse(&bytes);
                     self.lost(generation, error);
                 }
-                Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
+                Err(RequestError::LostSecond) => self.suspects.suspect(&bytes),
                 Err(error) => self.ready_again(generation, error).await,
             }
         }

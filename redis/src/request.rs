@@ -182,8 +182,7 @@ impl Link {
             return Err(RequestError::Large(length(node, key).await));
         } else if first.is_empty() {
             // It was not asked for, is empty, or was not there at first: `GETRANGE` does not tell.
-            // So it may be of any length.
-            get(node, key, settings, cluster).await?
+            get(node, key, way, settings, cluster).await?
         } else {
             Some(first)
         };
@@ -238,18 +237,23 @@ async fn length(node: &Node, key: &[u8]) -> usize {
     }
 }
 
-/// The whole value of a key, over the second connection. Where there is none to be had, the main
-/// one serves.
+/// The whole value of a key, over the connection of its way. Where no second one is to be had, the
+/// main one serves.
 async fn get(
     node: &Node,
     key: &[u8],
+    way: Way,
     settings: &Settings,
     cluster: bool,
 ) -> Result<Option<Vec<u8>>, RequestError> {
     let mut get = redis::cmd("GET");
     get.arg(key);
     let failed = |error| RequestError::of(error, cluster);
-    let Some(second) = node.reads.connection().await else {
+    let second = match way {
+        Way::Second(_) => node.reads.connection().await,
+        _ => None,
+    };
+    let Some(second) = second else {
         // The heartbeat finds out about a silent main connection.
         let reply = node.main.send_one(&get).await.map_err(failed)?;
         return Ok(typed::<Bytes>(Some(reply), cluster)?.0);

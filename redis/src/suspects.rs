@@ -65,7 +65,17 @@ impl Suspects {
         Way::Second(suspect.bytes)
     }
 
-    /// A second connection has ended while this key was asked for.
+    /// The second connection has ended while this key was asked for over it.
+    pub(crate) fn suspect(&self, key: &[u8]) {
+        let mut keys = self.keys();
+        if !keys.contains_key(key) {
+            remember(&mut keys, key, usize::MAX);
+        }
+        drop(keys);
+        self.accuse(key);
+    }
+
+    /// A connection has ended while this key was asked for. It is accused if its value is large.
     pub(crate) fn accuse(&self, key: &[u8]) {
         let mut keys = self.keys();
         let Some(suspect) = keys.get_mut(key) else {
@@ -84,23 +94,27 @@ impl Suspects {
     pub(crate) fn measured(&self, key: &[u8], bytes: usize) {
         let mut keys = self.keys();
         keys.remove(key);
-        if bytes <= LARGE {
-            return;
+        if bytes > LARGE {
+            remember(&mut keys, key, bytes);
         }
-        if keys.len() >= MOST {
-            // What is known of lengths comes back by itself.
-            let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
-            if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
-                keys.remove(&forgotten);
-            }
-        }
-        let suspect = Suspect {
-            bytes,
-            losses: 0,
-            refused_until: None,
-        };
-        keys.insert(key.to_vec(), suspect);
     }
+}
+
+/// Adds a key that is not there.
+fn remember(keys: &mut HashMap<Vec<u8>, Suspect>, key: &[u8], bytes: usize) {
+    if keys.len() >= MOST {
+        // What is known of lengths comes back by itself.
+        let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
+        if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
+            keys.remove(&forgotten);
+        }
+    }
+    let suspect = Suspect {
+        bytes,
+        losses: 0,
+        refused_until: None,
+    };
+    keys.insert(key.to_vec(), suspect);
 }
 
 #[cfg(test)]
@@ -127,6 +141,11 @@ mod tests {
         suspects.measured(b"b", 1);
         suspects.accuse(b"b");
         assert!(suspects.keys().is_empty());
+        // A smaller one that was asked for over the second connection.
+        suspects.suspect(b"b");
+        assert_eq!(suspects.way(b"b"), Way::Second(usize::MAX));
+        suspects.suspect(b"b");
+        assert!(matches!(suspects.way(b"b"), Way::Refused { losses: 2, .. }));
     }
 
     #[test]

@@ -338,8 +338,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let cluster = link.is_cluster();
         let failed = |error| RequestError::of(error, cluster);
         let node = link.node_for(bytes).ok_or_else(no_node)?;
+        let is_large = length(cmd) >= LARGE_WRITE;
         // Requests of other keys would wait behind a large value.
-        let lent = if length(cmd) >= LARGE_WRITE {
+        let lent = if is_large {
             node.lend().await.map_err(failed)?
         } else {
             None
@@ -350,12 +351,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             Some(lent) => lent.connection.send_one(cmd).await.map_err(failed),
             None => node.main.send_one(cmd).await.map_err(failed),
         };
+        let is_answered = !matches!(reply, Err(RequestError::Lost(_)));
+        if is_large && is_answered {
+            self.large_answers.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(mut lent) = lent {
-            if matches!(reply, Err(RequestError::Lost(_))) {
+            if !is_answered {
                 return Err(RequestError::LostSecond);
             }
             lent.is_answered = true;
-            self.large_answers.fetch_add(1, Ordering::Relaxed);
         }
         let reply = match reply {
             Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await,

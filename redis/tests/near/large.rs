@@ -419,6 +419,15 @@ async fn values_of_all_sizes_are_read() {
             assert_eq!(near.refresh("k").await.unwrap(), None);
         }
         assert_eq!(near.stats().writes(), 0);
+        // What a call for many keys has loaded, too, is asked for 1 KiB.
+        let load = async |_| Ok::<_, NearError>(vec![Some("x".repeat(2 << 10))]);
+        writer.send::<()>(&["CONFIG", "RESETSTAT"]).await;
+        let loaded = near.get_all_with(["k".to_string()], None, load).await;
+        assert!(loaded[0].is_ok());
+        assert_eq!(writer.calls("strlen").await, 1);
+        let one = near.refresh("k").await.unwrap();
+        assert_eq!(one.unwrap().len(), 2 << 10);
+        assert_eq!(writer.calls("strlen").await, 1);
     }
 }
 
@@ -487,21 +496,111 @@ async fn a_second_connection_that_dies_unused_is_left() {
     }
 }
 
-/// A value that is empty may be of any length when it is read whole: the main connection, which the
-/// server tracks, does not bring it.
+/// A value that is empty comes over the main connection: it waits behind no large one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_value_comes_over_the_second_connection() {
+async fn an_empty_value_waits_behind_no_large_one() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
         let mut writer = Writer::connect(server.port).await;
         writer.set("empty", "").await;
-        let near = near(server.port).connect().await.unwrap();
-        assert_eq!(read(&near, "empty").await, "");
+        writer.set("large", &"x".repeat(8 << 20)).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(3));
+        let near = near.connect().await.unwrap();
+        assert_eq!(read(&near, "large").await.len(), 8 << 20);
+        writer.send::<()>(&["CONFIG", "RESETSTAT"]).await;
+        proxy.throttle(1 << 20);
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.refresh("large").await });
+        until("the large value is asked for", async || {
+            writer.clone().calls("get").await == 1
+        })
+        .await;
+        // The large value takes eight seconds.
+        assert_eq!(near.get("empty").await.unwrap().as_deref(), Some(""));
+        let found = near.get_all(["empty".to_string()]).await.remove(0);
+        assert_eq!(found.unwrap().as_deref(), Some(""));
+        reading.abort();
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// A value of `get_all` waits for its turn on the second connection, and grows meanwhile above what
+/// the server sends: its key is refused as one that was large from the beginning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_grows_above_the_limit_is_refused() {
+    for program in installed() {
+        let limit = ["--client-output-buffer-limit", "normal 6mb 0 0"];
+        let server = Server::start(&program, &limit).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("poison", &"x".repeat(16 << 20)).await;
+        let mut direct = Writer::connect(server.port).await;
+        if direct.try_send::<String>(&["GET", "poison"]).await.is_ok() {
+            println!("skipped: {} does not keep its limit", program.display());
+            continue;
+        }
+        writer.set("poison", &"x".repeat(2 << 10)).await;
+        writer.set("large", &"x".repeat(4 << 20)).await;
+        let near = near(proxy.port).connect().await.unwrap();
+        assert_eq!(read(&near, "large").await.len(), 4 << 20);
+        proxy.throttle(1 << 20);
+        writer.send::<()>(&["CONFIG", "RESETSTAT"]).await;
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.refresh("large").await });
+        until("the large value is asked for", async || {
+            writer.clone().calls("get").await == 1
+        })
+        .await;
+        let reader = near.clone();
+        let growing = tokio::spawn(async move { reader.get_all(["poison".to_string()]).await });
+        until("its length is asked for", async || {
+            writer.clone().calls("strlen").await == 1
+        })
+        .await;
+        writer.set("poison", &"x".repeat(16 << 20)).await;
+        assert_eq!(reading.await.unwrap().unwrap().unwrap().len(), 4 << 20);
+        let refused = growing.await.unwrap().remove(0);
+        assert!(
+            matches!(refused, Err(NearError::Refused { .. })),
+            "{:?}",
+            refused.map(|value| value.map(|value| value.len()))
+        );
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// One connection for large writes has ended and cannot be made again; another one is open, and
+/// takes the next write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_write_prefers_a_connection_that_is_open() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let large = "x".repeat(100 << 10);
+        near.set("k", &large, None).await.unwrap();
         let clients: String = writer.send(&["CLIENT", "LIST"]).await;
-        let mut read = clients.lines().filter(|l| l.contains(" cmd=get "));
-        let line = read.next().unwrap();
-        assert!(!line.contains(" flags=t "), "{clients}");
-        assert_eq!(read.next(), None, "{clients}");
+        let mut wrote = clients.lines().filter(|l| l.contains(" cmd=set "));
+        let id = wrote.next().unwrap().split(' ').next().unwrap();
+        let id = id.strip_prefix("id=").unwrap();
+        let accepted = proxy.accepted();
+        let (one, two) = tokio::join!(near.set("k", &large, None), near.set("l", &large, None));
+        one.and(two).unwrap();
+        assert_eq!(proxy.accepted(), accepted + 1);
+        proxy.refuse(true);
+        assert_eq!(writer.send::<u64>(&["CLIENT", "KILL", "ID", id]).await, 1);
+        // The near cache may not know yet that it has ended.
+        until("the value is written", async || {
+            near.set("k", &large, None).await.is_ok()
+        })
+        .await;
+        let clients: String = writer.send(&["CLIENT", "LIST"]).await;
+        let main = clients.lines().find(|l| l.contains(" flags=t ")).unwrap();
+        assert!(!main.contains(" cmd=set "), "{clients}");
+        assert_eq!(near.stats().lost_connections(), 0);
     }
 }
 
@@ -860,6 +959,34 @@ async fn many_large_writes_take_turns() {
         // The second connection for reads, too.
         assert!(proxy.accepted() - accepted <= 9);
         assert_eq!(writer.send::<usize>(&["DBSIZE"]).await, 2 * WRITES);
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
+/// A user who may not end connections writes many large values over a slow line: the main
+/// connection serves, and the others wait as long as it answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_writes_over_the_main_connection_take_turns() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let user = "ACL SETUSER near on >secret ~* +@all -client|kill";
+        let user = Vec::from_iter(user.split(' '));
+        writer.send::<()>(&user).await;
+        let login = || async { Ok(Credentials::new("near", "secret")) };
+        let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+        let near = near.credentials(login).connect().await.unwrap();
+        // For each piece of 64 KiB: 4 MiB in a second.
+        proxy.delay(Direction::ToServer, Duration::from_millis(16));
+        let large = "x".repeat(64 << 10);
+        let entries = (0..128).map(|n| (format!("k{n}"), large.clone()));
+        let begun = Instant::now();
+        for written in near.set_all(entries, None).await {
+            written.unwrap();
+        }
+        println!("{:?}", begun.elapsed());
+        assert!(begun.elapsed() > Duration::from_secs(1));
         assert_eq!(near.stats().lost_connections(), 0);
     }
 }
