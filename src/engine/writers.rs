@@ -55,6 +55,7 @@ use crate::node::NodePtr;
 use crate::reclaim::Pin;
 use crate::sync::{MutexGuard, Ordering, unlock_fairly, yield_now};
 use crate::time::{self, NEVER};
+use std::time::Duration;
 
 /// Budget of a pass run by a caller. The events of the caller's own shard are free; events of other
 /// shards count.
@@ -116,6 +117,9 @@ const PATIENCE: u64 = 16;
 /// How often a writer yields its processor to the thread that holds the maintenance lock before it
 /// waits for the lock itself.
 const YIELDS_BEFORE_LOCK: usize = 64;
+
+/// Where each write is applied at once, a writer waits so long for a pass of the scheduler thread.
+const MAX_WAIT_FOR_ORDER: Duration = Duration::from_millis(50);
 
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
 const VAIN_REMOVALS_PER_PASS: u32 = 32;
@@ -545,8 +549,8 @@ impl<K, V> Engine<K, V> {
             return Some(state);
         }
         let is_excessive = outcome.buffered >= self.most_events();
-        // Where each write is applied at once, a read that comes next should not overtake it. Not
-        // at any price: a ticker that writes is called by the holder of the lock.
+        // Where each write is applied at once, the next read should not overtake it. Not at any
+        // price: a ticker that writes is called by the holder of the lock.
         let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
         if !is_excessive && !at_once {
             return None;
@@ -557,10 +561,13 @@ impl<K, V> Engine<K, V> {
                 return Some(state);
             }
         }
-        if !is_excessive {
+        if is_excessive {
+            return Some(state.lock());
+        }
+        if self.waking.scheduler.callers_maintain() {
             return None;
         }
-        Some(state.lock())
+        state.try_lock_for(MAX_WAIT_FOR_ORDER)
     }
 
     /// How many events may wait in a shard's batch.
