@@ -226,13 +226,12 @@ impl<K, V> Engine<K, V> {
                 let Some(goal) = open else {
                     continue;
                 };
-                match self.run_pass(part, plan, Some(goal)) {
-                    Left::Nothing => *open = None,
-                    Left::Later => {
-                        has_later_work = true;
-                        *open = None;
-                    }
-                    Left::OfRun | Left::DueMeanwhile => is_finished = false,
+                let left = self.run_pass(part, plan, Some(goal));
+                if left == Left::OfRun {
+                    is_finished = false;
+                } else {
+                    has_later_work |= left == Left::Later;
+                    *open = None;
                 }
             }
             if is_finished {
