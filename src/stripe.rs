@@ -2,7 +2,7 @@
 //!
 //! A striped structure (read rings, counters) gives each thread a stripe of its own as long as
 //! there are enough stripes. A thread draws its index once. Indexes of ended threads are used
-//! again, lowest first, so a program that starts and ends many threads stays on the low stripes.
+//! again, lowest first, so a program that starts many threads stays on the low stripes.
 //!
 //! # Cost
 //!
@@ -10,7 +10,8 @@
 
 use crate::atomic64::AtomicU64;
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -49,7 +50,7 @@ static THREADS: Indexes = Indexes::new();
 ///
 /// Always `std`'s lock: models fix the index of a thread.
 pub(crate) struct Indexes {
-    returned: Mutex<BTreeSet<usize>>,
+    returned: Mutex<BinaryHeap<Reverse<usize>>>,
     /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
     untouched: AtomicUsize,
 }
@@ -57,21 +58,24 @@ pub(crate) struct Indexes {
 impl Indexes {
     pub(crate) const fn new() -> Self {
         Self {
-            returned: Mutex::new(BTreeSet::new()),
+            returned: Mutex::new(BinaryHeap::new()),
             untouched: AtomicUsize::new(0),
         }
     }
 
     pub(crate) fn take(&self) -> usize {
-        let returned = self.returned().pop_first();
-        returned.unwrap_or_else(|| self.untouched.fetch_add(1, Ordering::Relaxed))
+        let lowest = self.returned().pop();
+        match lowest {
+            Some(Reverse(index)) => index,
+            None => self.untouched.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn give_back(&self, index: usize) {
-        self.returned().insert(index);
+        self.returned().push(Reverse(index));
     }
 
-    fn returned(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+    fn returned(&self) -> MutexGuard<'_, BinaryHeap<Reverse<usize>>> {
         // Each change is a single step.
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }

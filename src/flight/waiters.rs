@@ -23,8 +23,8 @@ struct WaitingCall {
 type Queue = BTreeMap<Ticket, WaitingCall>;
 
 pub(super) struct Waiters<K, V> {
-    /// A queue for each kind of call. Kinds are few.
-    queues: BTreeMap<Want, Queue>,
+    /// A queue for each kind of call that has waited. Kinds are few.
+    queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: BTreeMap<Ticket, Verdict<V>>,
     pub(super) turns: Turns<K, V>,
@@ -33,7 +33,7 @@ pub(super) struct Waiters<K, V> {
 impl<K, V> Default for Waiters<K, V> {
     fn default() -> Self {
         Self {
-            queues: BTreeMap::new(),
+            queues: Vec::new(),
             told: BTreeMap::new(),
             turns: Turns::default(),
         }
@@ -41,6 +41,18 @@ impl<K, V> Default for Waiters<K, V> {
 }
 
 impl<K, V> Waiters<K, V> {
+    fn queue(&mut self, want: Want) -> &mut Queue {
+        let known = self.queues.iter().position(|(kind, _)| *kind == want);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                self.queues.push((want, Queue::new()));
+                self.queues.len() - 1
+            }
+        };
+        &mut self.queues[place].1
+    }
+
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
         self.turns.end_call(ticket);
         // Its first poll leaves a waker: to clone one is user code.
@@ -48,7 +60,7 @@ impl<K, V> Waiters<K, V> {
             waker: None,
             sleeps: false,
         };
-        self.queues.entry(want).or_default().insert(ticket, waiter);
+        self.queue(want).insert(ticket, waiter);
     }
 
     /// Whether waiters of such a kind wait.
@@ -60,8 +72,8 @@ impl<K, V> Waiters<K, V> {
     }
 
     fn waiter(&mut self, ticket: Ticket) -> Option<&mut WaitingCall> {
-        let mut queues = self.queues.values_mut();
-        queues.find_map(|queue| queue.get_mut(&ticket))
+        let mut queues = self.queues.iter_mut();
+        queues.find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
     /// The place for the waker of a waiter; `None` if it does not wait.
@@ -71,8 +83,8 @@ impl<K, V> Waiters<K, V> {
 
     /// A waiter waits no longer. Returns its waker.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Waker> {
-        let mut queues = self.queues.values_mut();
-        let waiter = queues.find_map(|queue| queue.remove(&ticket));
+        let mut queues = self.queues.iter_mut();
+        let waiter = queues.find_map(|(_, queue)| queue.remove(&ticket));
         waiter?.waker
     }
 
@@ -81,17 +93,16 @@ impl<K, V> Waiters<K, V> {
     }
 
     pub(super) fn wait_now(&mut self, ticket: Ticket) {
-        if let Some(queue) = self.queues.get_mut(&Want::OptionalForNow) {
-            if let Some(waiter) = queue.remove(&ticket) {
-                let queue = self.queues.entry(Want::Optional).or_default();
-                queue.insert(ticket, waiter);
-            }
+        if let Some(waiter) = self.queue(Want::OptionalForNow).remove(&ticket) {
+            self.queue(Want::Optional).insert(ticket, waiter);
         }
     }
 
     pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
-        for waiter in self.queues.values_mut().flat_map(BTreeMap::values_mut) {
-            wakers.extend(waiter.waker.take());
+        for (_, queue) in &mut self.queues {
+            for waiter in queue.values_mut() {
+                wakers.extend(waiter.waker.take());
+            }
         }
     }
 
@@ -149,7 +160,7 @@ impl<K, V> Waiters<K, V> {
         if !self.turns.is_free() {
             return None;
         }
-        let (&next, _) = self.queues.get(&Want::OwnTurn)?.first_key_value()?;
+        let (&next, _) = self.queue(Want::OwnTurn).first_key_value()?;
         self.turns.look(next);
         self.tell_one(next, Verdict::Retry)
     }
@@ -165,10 +176,8 @@ impl<K, V> Waiters<K, V> {
 
     /// Whether this waiter waits for a turn.
     pub(super) fn wants_turn(&self, ticket: Ticket) -> bool {
-        match self.queues.get(&Want::OwnTurn) {
-            Some(queue) => queue.contains_key(&ticket),
-            None => false,
-        }
+        let mut queues = self.queues.iter();
+        queues.any(|(want, queue)| *want == Want::OwnTurn && queue.contains_key(&ticket))
     }
 
     pub(super) fn falls_asleep(&mut self, ticket: Ticket) {
