@@ -22,11 +22,9 @@
 //!    that fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
 //!    absent.
 //!
-//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile. A
-//! function in between would save registers a second time. The cache misses of look-ups that follow
-//! each other overlap only as far as the processor looks ahead, which it counts in instructions.
-//! The cold functions that judge get the node only, and read its deadline again. Were the deadline
-//! an argument, the fast path would have to store it on the stack.
+//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile: a
+//! function in between would save registers a second time. The cold functions that judge get the
+//! node only, and read its deadline again: as an argument it would be stored on the stack.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;

@@ -5,8 +5,7 @@
 //! An array has a power of two of groups, and the lowest bits of a hash number its group. Groups
 //! are cache lines, so six low bits of the array's address are free. Five of them hold the
 //! logarithm of its size; the sixth says that the table is *resizing*: its entries are moving to
-//! another array. So a look-up learns all that it must know about the table by one load, and
-//! reaches its group a few instructions later.
+//! another array. So one load tells a look-up all that it must know about the table.
 //!
 //! All this is pure arithmetic on addresses, except for [`Array::group`].
 #![allow(unsafe_code)]
