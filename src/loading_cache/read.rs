@@ -3,7 +3,7 @@
 use super::call::{CallResult, WrongNumber, elsewhere, result_of, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::OwnedClaimant;
+use super::threads::{OwnedClaimant, RefreshTurn};
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
@@ -318,7 +318,7 @@ where
         let turn = match call.begin() {
             Some(claim) => self.inner.go_on(hash, call, claim),
             // It waits for the load of another call.
-            None => come(call),
+            None => come((call, None)),
         };
         let inner = Arc::downgrade(&self.inner);
         Refreshing {
@@ -447,19 +447,21 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         hash: u64,
         call: OwnedClaimant<K, V>,
         claim: Claim<K, V, WeakHandle<K, V>>,
-    ) -> SharedTurn<OwnedClaimant<K, V>> {
+    ) -> SharedTurn<RefreshTurn<K, V>> {
         match (&self.spawner, claim) {
-            (Some(spawner), Claim::Guard(guard, _)) => self.launch(spawner, guard),
+            (Some(spawner), Claim::Guard(guard, _)) => {
+                self.launch(spawner, guard);
+                come((call, None))
+            }
             // It may not lead.
             (None, Claim::Busy) => {
                 let replaces = call.request.replaces;
-                return self.threads.refresh(hash, call.into_key(), replaces);
+                self.threads.refresh(hash, call.into_key(), replaces)
             }
             (None, Claim::Guard(..)) => unreachable!("it may not lead"),
-            // `outcome` claims once more, and finds the same: what the key has, or no cache.
-            _ => {}
+            // What the key has, or that there is no cache.
+            (_, claim) => come((call, Some(claim))),
         }
-        come(call)
     }
 }
 
@@ -467,13 +469,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
     hash: u64,
-    mut turn: SharedTurn<OwnedClaimant<K, V>>,
+    mut turn: SharedTurn<RefreshTurn<K, V>>,
 ) -> CallResult<V, E> {
     loop {
-        let Some(mut call) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
+        let Some((mut call, claim)) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
             return Err(LoadError::Abandoned);
         };
-        match call.claim().await {
+        let claim = match claim {
+            Some(claim) => claim,
+            None => call.claim().await,
+        };
+        match claim {
             // It keeps the loader no longer than it needs it.
             claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
                 Some(inner) => turn = inner.go_on(hash, call, claim),

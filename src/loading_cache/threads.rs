@@ -53,8 +53,12 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A stale key waits only while fewer keys than this wait. Refreshes are not bounded.
 const MOST_STALE: usize = 256;
 
-/// A call that has yet to get its claim, and keeps no cache alive.
+/// A call that keeps no cache alive.
 pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
+
+/// What a refresh gets when its turn has come: its call, and the claim, unless the call waits for a
+/// load.
+pub(super) type RefreshTurn<K, V> = (OwnedClaimant<K, V>, Option<Claim<K, V, WeakHandle<K, V>>>);
 
 pub(super) struct ReloadThreads<K, V, E> {
     cache: WeakHandle<K, V>,
@@ -108,7 +112,7 @@ struct ReloadJob<K, V> {
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
     /// The refreshes that wait for it; none if only reads of a stale entry have asked.
-    refreshes: Vec<(Replaces, Caller<OwnedClaimant<K, V>>)>,
+    refreshes: Vec<(Replaces, Caller<RefreshTurn<K, V>>)>,
 }
 
 impl<K, V, E> ReloadState<K, V, E> {
@@ -260,7 +264,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         hash: u64,
         key: K,
         replaces: Replaces,
-    ) -> SharedTurn<OwnedClaimant<K, V>> {
+    ) -> SharedTurn<RefreshTurn<K, V>> {
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let (mut state, waiting) = self.find(hash, &key);
@@ -452,13 +456,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                     runs: elsewhere::<E>(),
                     ..Request::of(settled::<E>())
                 });
-                // Else it waits for another call's load, or claims anew.
-                if let Some(Claim::Guard(led, _)) = call.begin() {
+                let mut claim = call.begin();
+                if let Some(Claim::Guard(led, _)) = claim {
+                    // The call waits for this load.
                     guards.push(self.in_background(led));
+                    claim = None;
                 }
                 // If it has to ask again, it waits for another turn.
                 call.request.runs = Runs::AtItsTurn;
-                caller.call(call);
+                caller.call((call, claim));
             });
         }
         guards

@@ -1334,3 +1334,42 @@ fn stale_keys_that_share_a_hash_are_all_reloaded() {
     assert_eq!(users.refresh(4).wait(), Ok(Some(4)));
     assert_eq!(*runs.lock().unwrap(), [0, 1, 2, 3, 4]);
 }
+
+#[test]
+fn the_outcome_of_a_refresh_is_that_of_its_turn_however_late_it_is_asked_for() {
+    let time = ManualTicker::new();
+    let runs: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let (open, gate) = mpsc::channel::<()>();
+    let (noted, gate) = (Arc::clone(&runs), Mutex::new(gate));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |key: &u64| {
+            noted.lock().unwrap().push(*key);
+            if *key == 2 {
+                _ = gate.lock().unwrap().recv();
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .reload_threads(1)
+        .build();
+    for key in [1, 4] {
+        assert_eq!(users.get(&key), Ok(key));
+    }
+    time.advance(SECOND);
+    let held = users.refresh(2);
+    until("the thread has work", || runs.lock().unwrap().contains(&2));
+    let replaced = users.refresh_if_stale(1).expect("it is stale");
+    let removed = users.refresh_if_stale(4).expect("it is stale");
+    users.cache().insert(1, 7);
+    users.cache().invalidate(&4);
+    open.send(()).unwrap();
+    assert_eq!(held.wait(), Ok(Some(2)));
+    // Its turn comes after those of the others.
+    assert_eq!(users.refresh(3).wait(), Ok(Some(3)));
+    users.cache().insert(4, 8);
+    time.advance(SECOND);
+    assert_eq!(replaced.wait(), Ok(Some(7)));
+    assert_eq!(removed.wait(), Ok(None));
+    assert_eq!(*runs.lock().unwrap(), [1, 4, 2, 3]);
+}
