@@ -463,9 +463,16 @@ fn a_thousand_inserts_drop_what_was_removed() {
     let cache: Cache<u32, Counted<u32>> = builder.parts(1).build();
     (0..1_000).for_each(|key| cache.insert(key, census.counted(key)));
     (1..1_000).for_each(|key| cache.invalidate(&key));
-    (0..1_000).for_each(|_| cache.insert(0, census.counted(0)));
-    let beside = census.alive() - cache.entry_count() as i64;
-    assert!((0..200).contains(&beside), "{beside} values wait");
+    // A pass of the scheduler thread that is preempted meanwhile holds up the dropping.
+    let mut beside = 0;
+    for _ in 0..20 {
+        (0..1_000).for_each(|_| cache.insert(0, census.counted(0)));
+        beside = census.alive() - cache.entry_count() as i64;
+        if (0..200).contains(&beside) {
+            return;
+        }
+    }
+    panic!("{beside} values wait");
 }
 
 /// If no reader and no listener needs them. A secret must not lie in memory for longer.
