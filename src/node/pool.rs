@@ -16,8 +16,7 @@
 //!
 //! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
 //! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
-//! So about six times the root is enough. If there are more, those that were recycled first return
-//! to their regions and lose their order.
+//! So about six times the root is enough; those beyond it return to their regions.
 //!
 //! # Invariants
 //!
@@ -34,8 +33,7 @@
 //!
 //! To take or return a slot costs a few instructions. When all slots are taken, the next one needs
 //! a new region, which is allocated under the owner's lock; the arrays of recycled slots grow
-//! there, too. When a region has become empty, the list of regions with free slots is searched for
-//! all that are.
+//! there, too.
 //!
 //! # Origin
 //!
