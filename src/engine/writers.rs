@@ -118,7 +118,7 @@ const PATIENCE: u64 = 16;
 /// waits for the lock itself.
 const YIELDS_BEFORE_LOCK: usize = 64;
 
-/// Where each write is applied at once, a writer waits so long for a pass of the scheduler thread.
+/// Where each write is applied at once, a writer waits so long for another thread's pass.
 const MAX_WAIT_FOR_ORDER: Duration = Duration::from_millis(50);
 
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.

@@ -41,16 +41,20 @@ impl<K, V> Default for Waiters<K, V> {
 }
 
 impl<K, V> Waiters<K, V> {
-    fn queue(&mut self, want: Want) -> &mut Queue {
-        let known = self.queues.iter().position(|(kind, _)| *kind == want);
-        let place = match known {
-            Some(place) => place,
-            None => {
-                self.queues.push((want, Queue::new()));
-                self.queues.len() - 1
-            }
-        };
-        &mut self.queues[place].1
+    fn queue(&mut self, want: Want) -> Option<&mut Queue> {
+        let mut queues = self.queues.iter_mut();
+        let (_, queue) = queues.find(|(kind, _)| *kind == want)?;
+        Some(queue)
+    }
+
+    fn insert(&mut self, ticket: Ticket, want: Want, waiter: WaitingCall) {
+        if let Some(queue) = self.queue(want) {
+            queue.insert(ticket, waiter);
+        } else {
+            let mut queue = Queue::new();
+            queue.insert(ticket, waiter);
+            self.queues.push((want, queue));
+        }
     }
 
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
@@ -60,7 +64,7 @@ impl<K, V> Waiters<K, V> {
             waker: None,
             sleeps: false,
         };
-        self.queue(want).insert(ticket, waiter);
+        self.insert(ticket, want, waiter);
     }
 
     /// Whether waiters of such a kind wait.
@@ -93,8 +97,10 @@ impl<K, V> Waiters<K, V> {
     }
 
     pub(super) fn wait_now(&mut self, ticket: Ticket) {
-        if let Some(waiter) = self.queue(Want::OptionalForNow).remove(&ticket) {
-            self.queue(Want::Optional).insert(ticket, waiter);
+        if let Some(queue) = self.queue(Want::OptionalForNow) {
+            if let Some(waiter) = queue.remove(&ticket) {
+                self.insert(ticket, Want::Optional, waiter);
+            }
         }
     }
 
@@ -160,7 +166,7 @@ impl<K, V> Waiters<K, V> {
         if !self.turns.is_free() {
             return None;
         }
-        let (&next, _) = self.queue(Want::OwnTurn).first_key_value()?;
+        let (&next, _) = self.queue(Want::OwnTurn)?.first_key_value()?;
         self.turns.look(next);
         self.tell_one(next, Verdict::Retry)
     }
