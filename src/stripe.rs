@@ -2,7 +2,7 @@
 //!
 //! A striped structure (read rings, counters) gives each thread a stripe of its own as long as
 //! there are enough stripes. A thread draws its index once. Indexes of ended threads are used
-//! again, lowest first, so a program that starts many threads stays on the low stripes.
+//! again, lowest first, so a program that starts and ends many threads stays on the low stripes.
 //!
 //! # Cost
 //!

@@ -12,7 +12,7 @@
 //! are a queue, in two arrays: slots are taken from one and returned to the other, which takes its
 //! place when it is empty. If both are, some free slots are taken from a region. If entries leave
 //! in the order in which they were inserted, as timers of one length do, slots are taken in the
-//! order of their addresses, turn after turn, and the processor predicts the next one.
+//! order of their addresses, and the processor predicts the next one.
 //!
 //! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
 //! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
