@@ -709,7 +709,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         let engine = self.engine();
         engine.run_pending();
         // That has cleared what was armed for loads as well.
-        engine.run_overdue();
+        engine.run_overdue(false);
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -941,7 +941,7 @@ where
 {
     fn run_due(&self) -> Option<Duration> {
         let next = self.engine.run_due();
-        let overdue = self.engine.run_overdue();
+        let overdue = self.engine.run_overdue(true);
         next.into_iter().chain(overdue).min()
     }
 

@@ -140,10 +140,12 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
-    /// and asks for a run at that moment. Called after each run of the scheduler, which has cleared
-    /// what was armed. Loads are taken from the list after that: so either they are seen here, or
-    /// their listing sees that no run is arranged.
-    pub(crate) fn run_overdue(&self) -> Option<Duration> {
+    /// and asks for a run at that moment. Called after each run, which has cleared what was armed: a
+    /// load that is listed later than it is looked for here sees that no run is arranged.
+    ///
+    /// Only the scheduler's runs wait longer while the ticker stands still just before the moment:
+    /// they would follow each other without an end.
+    pub(crate) fn run_overdue(&self, by_scheduler: bool) -> Option<Duration> {
         let timeouts = self.timeouts.as_ref()?;
         let now = self.clock.now();
         let (overdue, next) = timeouts.take_overdue(now);
@@ -152,8 +154,7 @@ impl<K, V> Engine<K, V> {
         }
         let next = next?;
         let mut left = time::time_left(now, next)?;
-        if timeouts.last_run.swap(now, Ordering::Relaxed) == now {
-            // The ticker may stand still just before that moment.
+        if by_scheduler && timeouts.last_run.swap(now, Ordering::Relaxed) == now {
             left = left.max(PATIENCE[0]);
         }
         self.waking.request_by(time::deadline_after(now, left), now);
