@@ -16,8 +16,7 @@ type ByMoment<K, V> = BTreeMap<(i64, usize), Weak<Load<K, V>>>;
 pub(crate) struct Timeouts<K, V> {
     /// How old a load may become before another one may replace it.
     pub(crate) most: Duration,
-    /// The cache time of the scheduler's last run that looked for overdue loads. Relaxed: it only
-    /// spares runs.
+    /// When the scheduler last looked for overdue loads. Relaxed: it only spares runs.
     pub(crate) last_run: AtomicU64,
     loads: Mutex<ByMoment<K, V>>,
 }

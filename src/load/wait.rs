@@ -140,11 +140,11 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
-    /// and asks for a run at that moment. Called after each run, which has cleared what was armed: a
-    /// load that is listed later than it is looked for here sees that no run is arranged.
+    /// and asks for a run at that moment. Called after each run, which has cleared what was armed:
+    /// a load that is listed after this has looked sees that no run is arranged.
     ///
-    /// Only the scheduler's runs wait longer while the ticker stands still just before the moment:
-    /// they would follow each other without an end.
+    /// While the ticker stands still just before the moment, only the scheduler's runs wait longer:
+    /// they would follow each other endlessly.
     pub(crate) fn run_overdue(&self, by_scheduler: bool) -> Option<Duration> {
         let timeouts = self.timeouts.as_ref()?;
         let now = self.clock.now();
