@@ -89,6 +89,8 @@ const MARK: &[u8] = b"\0wheelhouse:loading:";
 /// The shortest life of a placeholder. It is renewed twice in its life, and each renewal wakes the
 /// calls that wait.
 const SHORTEST_LIFE: Duration = Duration::from_millis(1200);
+/// What is longer counts as this: neither a timer nor the server counts up to `Duration::MAX`.
+pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Default for LoadLock {
     /// A life of 1.7 s, the mark `"\0wheelhouse:loading:"`, a longest wait of 30 s.
@@ -105,8 +107,9 @@ impl From<Duration> for LoadLock {
 
 impl LoadLock {
     /// Makes a lock whose placeholder lives for this time if its process ends. The process renews
-    /// it, so the life may be shorter than a load takes. A life below 1.2 s counts as 1.2 s. Let
-    /// all processes have the same life: a call that finds a longer one shortens it to its own.
+    /// it, so the life may be shorter than a load takes. A life below 1.2 s counts as 1.2 s, one
+    /// above a year as a year. Let all processes have the same life: a call that finds a longer one
+    /// shortens it to its own.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,7 +172,8 @@ impl LoadLock {
 
     /// How long a placeholder lives if nothing renews it; `None`: no placeholder is written.
     pub(crate) fn life(&self) -> Option<Duration> {
-        self.life.map(|life| life.max(SHORTEST_LIFE))
+        let life = self.life?;
+        Some(life.clamp(SHORTEST_LIFE, LONGEST_TIME))
     }
 }
 

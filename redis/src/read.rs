@@ -346,6 +346,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 (Way::Second(length), Some(node)) => node.reads.room(length).await,
                 _ => None,
             };
+            if !self.line.is_current(generation) {
+                // It has waited until the connection was lost, and has not asked for anything.
+                continue;
+            }
             if begun.elapsed() > limit && !lease.is_current() {
                 // It has waited for longer than its calls, and a write has come meanwhile.
                 return self.fail(lease, self.timed_out());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 /// The report that another server is the primary: its name, then the old and the new address.
 const SWITCH: &str = "+switch-master";
@@ -192,10 +192,9 @@ impl Sentinels {
         let subscribing = opened.requests.subscribe(SWITCH);
         let _ = timeout(settings.connect_timeout, subscribing).await;
         loop {
-            let next = Instant::now() + every;
             let asking = self.ask(address, sentinel, &opened);
             hear(within_time(every, address, asking).await?);
-            let _ = timeout_at(next, reported.notified()).await;
+            let _ = timeout(every, reported.notified()).await;
         }
     }
 

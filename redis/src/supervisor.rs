@@ -9,7 +9,7 @@
 //! task, the cleaner, removes these entries afterwards. The supervisor never waits for it, so
 //! neither a large cache nor a busy pool of blocking threads delays a heartbeat or a reconnect.
 
-use crate::config::{OnDisconnect, shortened};
+use crate::config::{LONGEST_TIME, OnDisconnect, shortened};
 use crate::connect::{Connect, Connector};
 use crate::connection::Ended;
 use crate::error::NearError;
@@ -31,8 +31,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause before the first attempt, after a connection that ended sooner than that.
 const LONGEST_FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest time between two heartbeats. A timer cannot wait for `Duration::MAX`.
-const LONGEST_HEARTBEAT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The task that keeps the line up.
 pub(crate) struct Supervisor<K, V, S> {
@@ -113,7 +111,7 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
 
     /// Watches a connection until it is not the current one any more.
     async fn watch_link(&self, link: &Link) {
-        let every = self.shared.settings.heartbeat.min(LONGEST_HEARTBEAT);
+        let every = self.shared.settings.heartbeat.min(LONGEST_TIME);
         let fault = tokio::select! {
             biased;
             () = self.shared.line.left(link.generation) => return,

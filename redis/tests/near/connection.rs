@@ -4,7 +4,7 @@ use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Writer, connected, lost, near, read, until, values};
 use std::time::{Duration, Instant};
-use wheelhouse_redis::{NearError, OnDisconnect};
+use wheelhouse_redis::{LoadLock, NearError, OnDisconnect};
 
 /// Point 3: nothing is served without a connection, and nothing of before with the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,8 +237,20 @@ async fn durations_without_an_end_are_allowed() {
             .connect_timeout(Duration::MAX)
             .request_timeout(Duration::MAX)
             .local_ttl(Duration::MAX)
-            .absent_ttl(Duration::MAX);
+            .absent_ttl(Duration::MAX)
+            .load_lock(LoadLock::new(Duration::MAX).longest_wait(Duration::MAX));
         let near = near.connect().await.unwrap();
+        let load = std::future::ready("loaded".to_string());
+        near.get_with("loaded", Duration::MAX, load).await.unwrap();
+        assert_eq!(writer.send::<String>(&["GET", "loaded"]).await, "loaded");
+        let mut exists = async || writer.clone().send::<bool>(&["EXISTS", "loading"]).await;
+        let loading = tokio::spawn({
+            let near = near.clone();
+            async move { near.get_with("loading", None, std::future::pending()).await }
+        });
+        until("the key is claimed", &mut exists).await;
+        loading.abort();
+        until("the placeholder is removed", async || !exists().await).await;
         writer.set("k", "old").await;
         assert_eq!(read(&near, "k").await, "old");
         assert_eq!(near.get("absent").await.unwrap(), None);

@@ -2,9 +2,10 @@
 
 use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
-use crate::support::{Near, Writer, lost, near, read, until};
+use crate::support::{Near, Writer, connected, lost, near, read, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wheelhouse_redis::{Credentials, NearError};
 
@@ -56,6 +57,42 @@ async fn a_reply_that_stops_in_its_middle_is_given_up() {
         println!("given up after {:?}", begun.elapsed());
         // The next connection brings it.
         assert_eq!(reading.await.unwrap(), 6 << 20);
+    }
+}
+
+/// Large values that wait until others have arrived have ended no connection: their keys are not
+/// refused, however often connections are cut meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_waits_for_others_is_not_blamed() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        let keys = || (0..6).map(|n| format!("large{n}"));
+        for key in keys() {
+            writer.set(&key, &"x".repeat(3 << 20)).await;
+            // So its size is known.
+            read(&near, &key).await;
+        }
+        proxy.throttle(1 << 20);
+        let mut reads = JoinSet::new();
+        for key in keys() {
+            let near = near.clone();
+            reads.spawn(async move { near.refresh(&key).await });
+        }
+        for cuts in 1..=2 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            proxy.cut();
+            lost(&near, cuts).await;
+            connected(&near).await;
+        }
+        proxy.throttle(0);
+        let results = reads.join_all().await;
+        let refused: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+        // That of the one value that was on its way both times.
+        assert!(refused.len() <= 1, "{refused:?}");
     }
 }
 

@@ -380,6 +380,21 @@ fn converse(mut stream: TcpStream, view: &(AtomicU64, u16), asked: &AtomicU64, a
     }
 }
 
+/// The longest durations mean "for ever", and no arithmetic with them fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_may_take_as_long_as_it_wants() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let sentinel = Pretended::start(1, server.port, u64::MAX);
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder([client(sentinel.port)], primary).codec(Text);
+        let near = near.connect_timeout(Duration::MAX).heartbeat(Duration::MAX);
+        let near = near.connect().await.unwrap();
+        near.set("k", "v".to_string(), None).await.unwrap();
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// A sentinel that was cut off from the others names the primary of an older epoch, and is the only
 /// one that answers: the near cache stays at the present primary. A newer epoch moves it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
