@@ -12,6 +12,7 @@ use crate::connect::{Connect, with_address};
 use crate::connection::within_time;
 use crate::error::NearError;
 use crate::link::{Link, Node};
+use crate::request::Whole;
 use crate::slots::{Range, SLOTS, Slots};
 use redis::{Client, Value};
 use std::sync::atomic::Ordering;
@@ -91,13 +92,8 @@ async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
     let reply = node.main.send_one(&cmd).await;
     let reply = reply.map_err(NearError::requesting)?;
     let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
-    let ranges: Option<Vec<Range>> = match reply {
-        Value::Array(entries) => entries
-            .into_iter()
-            .map(|entry| range(entry, host))
-            .collect(),
-        _ => None,
-    };
+    let entries = array(reply).map(|entries| entries.into_iter().map(|entry| range(entry, host)));
+    let ranges: Option<Vec<Range>> = entries.and_then(Iterator::collect);
     let mut ranges = ranges
         .ok_or_else(|| NearError::Protocol("an array of another shape to CLUSTER SLOTS".into()))?;
     ranges.sort_unstable();
@@ -112,10 +108,8 @@ fn array(reply: Value) -> Option<Vec<Value>> {
 }
 
 fn number(reply: Value) -> Option<u16> {
-    match reply {
-        Value::Int(number) => u16::try_from(number).ok(),
-        _ => None,
-    }
+    let Whole(number) = redis::from_redis_value(reply).ok()?;
+    u16::try_from(number).ok()
 }
 
 /// One entry: first slot, last slot, then the nodes, the primary first.

@@ -3,13 +3,14 @@
 use crate::config::Settings;
 use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::link::{LARGE_WRITES, Link, Node, Second};
+use crate::link::{Link, Node, Second};
 use crate::push;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionAddr;
 use redis::{Client, Pipeline, PushInfo, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Where to connect.
 pub(crate) enum Connector {
@@ -49,7 +50,7 @@ impl Connector {
 
     /// Ends when the server of this link is known to be no primary any more, other than by the
     /// link itself.
-    pub(crate) async fn replaced(&self, link: &Link, settings: &Settings, every: Duration) {
+    pub(crate) async fn replaced(&mut self, link: &Link, settings: &Settings, every: Duration) {
         let _ = (link, settings, every);
         #[cfg(feature = "sentinel")]
         if let Self::Sentinel(sentinels) = self {
@@ -91,11 +92,10 @@ impl Connect {
         let (settings, ended) = (&self.settings, self.ended.clone());
         let opening = Connection::open(settings, info.clone(), Login::OfProvider, ended, on_push);
         let main = opening.await?;
-        let second = || Second::new(self.settings.clone(), info.clone(), main.clone());
         let node = Node {
             address,
-            reads: second(),
-            writes: (0..LARGE_WRITES).map(|_| second()).collect(),
+            reads: Second::new(settings.clone(), info, main.clone(), Handle::current()),
+            free: Mutex::default(),
             main,
         };
         let greeting = greet(settings, &node, any_role);

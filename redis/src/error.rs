@@ -253,14 +253,6 @@ impl NearError {
         )
     }
 
-    /// Whether the server could not be asked.
-    pub(crate) fn is_away(&self) -> bool {
-        matches!(
-            self,
-            Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Disconnected { .. }
-        )
-    }
-
     /// Whether the server did not accept the user or the password.
     pub(crate) fn is_authentication(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if refuses_user(source))

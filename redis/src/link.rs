@@ -10,18 +10,16 @@ use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use redis::{Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 #[cfg(feature = "cluster")]
 use crate::slots::Slots;
 
-/// How many large writes are under way at a time, each over a connection of its own.
-pub(crate) const LARGE_WRITES: usize = 8;
 /// How many bytes of large values may be under way on the second connection for reads.
 const BYTES_UNDER_WAY: usize = 4 << 20;
 /// How long the main connection serves alone when a second one could not be made.
@@ -33,30 +31,34 @@ pub(crate) struct Node {
     /// The connection without which the generation ends. The server tracks its reads.
     pub(crate) main: Connection,
     pub(crate) reads: Arc<Second>,
-    pub(crate) writes: Vec<Arc<Second>>,
+    /// Those that no large write has now, the one that was used last at the end.
+    pub(crate) free: Mutex<Vec<Arc<Second>>>,
 }
 
 /// A second connection, which one large write has alone.
 ///
 /// If the write is given up, what was sent of it may still be on its way, and would come after a
-/// later write of the key. So the server is told to end the connection.
+/// later write of the key. So the connection is not used again, and the server is told to end it.
 pub(crate) struct Lent<'a> {
     node: &'a Node,
-    second: &'a Second,
-    _alone: MutexGuard<'a, ()>,
-    pub(crate) connection: Connection,
-    /// By which number the server can be told to end it.
-    id: i64,
+    second: Arc<Second>,
+    /// `None` where the main one has to serve.
+    pub(crate) connection: Option<Connection>,
     pub(crate) is_answered: bool,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
+        let Some(connection) = &self.connection else {
+            // All others come before one that could not be made.
+            return self.node.free().insert(0, self.second.clone());
+        };
         if self.is_answered {
-            return;
+            return self.node.free().push(self.second.clone());
         }
-        self.second.forget(&self.connection);
-        let id = self.id;
+        let Some(id) = connection.id else {
+            return;
+        };
         let main = self.node.main.clone();
         let mut ending = Box::pin(unconstrained(async move {
             // Not over a new connection, if this one has ended: the server may have restarted, and
@@ -92,33 +94,29 @@ impl Node {
         alive(&self.address, replies, any_role)
     }
 
-    /// A second connection, for one large write alone; `None` where the main one has to serve.
-    /// What was sent before over the main connection comes before what is sent over this one.
-    pub(crate) async fn lend<'a>(&'a self) -> RedisResult<Option<Lent<'a>>> {
-        let free = |second: &'a Arc<Second>| Some((second, second.alone.try_lock().ok()?));
-        let mut all_free = self.writes.iter().filter_map(free);
-        let open = all_free.find(|(second, _)| second.is_open());
-        // Otherwise the first that is free: so no more are opened than are needed.
-        let Some((second, alone)) = open.or_else(|| self.writes.iter().find_map(free)) else {
-            return Ok(None);
-        };
-        let Some(connection) = second.connection().await else {
-            return Ok(None);
-        };
-        // It could not be ended.
-        let Some(id) = connection.id else {
-            return Ok(None);
-        };
-        // A refusal is an answer.
-        self.main.send(redis::pipe().cmd("PING")).await?;
-        Ok(Some(Lent {
+    fn free(&self) -> MutexGuard<'_, Vec<Arc<Second>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A second connection, for one large write alone. What was sent before over the main
+    /// connection comes before what is sent over this one.
+    pub(crate) async fn lend(&self) -> RedisResult<Lent<'_>> {
+        let free = self.free().pop();
+        let mut lent = Lent {
             node: self,
-            second,
-            _alone: alone,
-            connection,
-            id,
+            second: free.unwrap_or_else(|| self.reads.another()),
+            connection: None,
             is_answered: false,
-        }))
+        };
+        let connection = lent.second.connection().await;
+        // Otherwise the server could not be told to end it.
+        let connection = connection.filter(|connection| connection.id.is_some());
+        if connection.is_some() {
+            // A refusal is an answer.
+            self.main.send(redis::pipe().cmd("PING")).await?;
+        }
+        lent.connection = connection;
+        Ok(lent)
     }
 }
 
@@ -131,9 +129,7 @@ pub(crate) struct Second {
     info: ConnectionInfo,
     /// The connection whose server this one has to reach, too.
     main: Connection,
-    state: Mutex<SecondState>,
-    /// Locked while one large write has it alone.
-    alone: Mutex<()>,
+    state: tokio::sync::Mutex<SecondState>,
     /// That of `connect`. A caller's own may stand still, with the state locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
@@ -142,11 +138,10 @@ pub(crate) struct Second {
 
 /// It is locked during an attempt to connect: calls that come meanwhile share the outcome.
 enum SecondState {
-    None,
     /// It was last used at this moment.
     Open(Connection, Instant),
-    /// An attempt to connect has failed at this moment.
-    Failed(Instant),
+    /// There is none, and no attempt to connect before this moment.
+    NotBefore(Instant),
 }
 
 impl Second {
@@ -154,16 +149,22 @@ impl Second {
         settings: Arc<Settings>,
         info: ConnectionInfo,
         main: Connection,
+        runtime: Handle,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             info,
             main,
-            state: Mutex::new(SecondState::None),
-            alone: Mutex::new(()),
-            runtime: Handle::current(),
+            state: tokio::sync::Mutex::new(SecondState::NotBefore(Instant::now())),
+            runtime,
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         })
+    }
+
+    /// Another second connection to the same server.
+    fn another(&self) -> Arc<Self> {
+        let (settings, info) = (self.settings.clone(), self.info.clone());
+        Self::new(settings, info, self.main.clone(), self.runtime.clone())
     }
 
     /// Waits until so many bytes more may be under way.
@@ -180,49 +181,24 @@ impl Second {
         timeout(limit, attempt).await.ok()?.ok()?
     }
 
-    /// Whether it has a connection that can be used. Only the one call asks that has it alone.
-    fn is_open(&self) -> bool {
-        match self.state.try_lock() {
-            Ok(state) => self.is_usable(&state),
-            Err(_) => false,
-        }
-    }
-
-    fn is_usable(&self, state: &SecondState) -> bool {
-        // No heartbeat finds out that an unused one is silently dead.
-        let idle = self.settings.heartbeat.saturating_mul(2);
-        match state {
-            SecondState::Open(connection, used) => {
-                !connection.ended.is_marked() && used.elapsed() < idle
-            }
-            _ => false,
-        }
-    }
-
-    /// The connection is not used again. It ends when the last handle is dropped: here, too, since
-    /// no attempt to connect runs while one call has it alone.
-    fn forget(&self, connection: &Connection) {
-        connection.ended.mark();
-        if let Ok(mut state) = self.state.try_lock() {
-            *state = SecondState::None;
-        }
-    }
-
     async fn open(self: Arc<Self>) -> Option<Connection> {
         let mut state = self.state.lock().await;
-        let is_usable = self.is_usable(&state);
+        // No heartbeat finds out that an unused one is silently dead.
+        let idle = self.settings.heartbeat.saturating_mul(2);
         match &mut *state {
-            SecondState::Open(connection, used) if is_usable => {
+            SecondState::Open(connection, used)
+                if !connection.ended.is_marked() && used.elapsed() < idle =>
+            {
                 *used = Instant::now();
                 return Some(connection.clone());
             }
-            SecondState::Failed(at) if at.elapsed() < SECOND_PAUSE => return None,
+            SecondState::NotBefore(at) if Instant::now() < *at => return None,
             _ => {}
         }
         let opened = self.open_once().await;
         *state = match &opened {
             Some(connection) => SecondState::Open(connection.clone(), Instant::now()),
-            None => SecondState::Failed(Instant::now()),
+            None => SecondState::NotBefore(Instant::now() + SECOND_PAUSE),
         };
         opened
     }

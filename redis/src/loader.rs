@@ -27,7 +27,7 @@ use crate::shared::{Lazily, Shared};
 use crate::suspects::LARGE;
 use crate::write::{WRITES_AT_ONCE, whole_millis};
 use futures_util::{StreamExt, stream};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
@@ -205,25 +205,15 @@ where
         let ttl = ttl.into();
         let read = self.get_all(keys.iter().cloned()).await;
         let mut found: HashMap<&K, Found<V>> = keys.iter().zip(read).collect();
-        let mut missing = Vec::new();
-        let mut seen = HashSet::new();
-        for key in &keys {
-            let away = match &found[key] {
-                Ok(Some(_)) => continue,
-                Ok(None) => None,
-                Err(error) => match self.shared.life_when_away(error) {
-                    Some(life) => Some(life),
-                    None => continue,
-                },
-            };
-            if seen.insert(key) {
-                missing.push((key, away));
-            }
-        }
+        let missing = found.iter().filter_map(|(key, read)| match read {
+            Ok(Some(_)) => None,
+            Ok(None) => Some((*key, None)),
+            Err(error) => Some((*key, Some(self.shared.life_when_away(error)?))),
+        });
+        let missing: Vec<(&K, Option<Duration>)> = missing.collect();
         let take = async |(key, away)| {
-            let taken = self
-                .shared
-                .take(key, ttl, away, Patience::None, Claim::Absent);
+            let leased = self.shared.lease_flight(key);
+            let taken = self.shared.take(key, ttl, leased, away, Claim::Absent);
             (key, taken.await)
         };
         let takes: Lazily<_> = Box::new(missing.into_iter().map(take));
@@ -266,20 +256,16 @@ where
         F: Future<Output = Result<Vec<Option<V>>, E>>,
         E: Into<BoxError>,
     {
-        let keys: Vec<&K> = led.iter().map(|(key, _)| *key).collect();
+        let keys = Vec::from_iter(led.iter().map(|(key, _)| (*key).clone()));
+        let count = keys.len();
         self.shared.counters.load_run();
-        let outcomes: Vec<Result<_, NearError>> =
-            match load(keys.iter().map(|key| (*key).clone()).collect()).await {
-                Ok(values) => values.into_iter().map(|v| Ok(v.map(Loaded::new))).collect(),
-                Err(error) => {
-                    let error = NearError::Load(Arc::from(error.into()));
-                    keys.iter().map(|_| Err(error.clone())).collect()
-                }
-            };
+        let outcomes: Vec<Result<_, NearError>> = match load(keys).await {
+            Ok(values) => values.into_iter().map(|v| Ok(v.map(Loaded::new))).collect(),
+            Err(error) => vec![Err(NearError::Load(Arc::from(error.into()))); count],
+        };
         assert!(
-            outcomes.len() == keys.len(),
-            "`load` got {} keys, and returned {} values",
-            keys.len(),
+            outcomes.len() == count,
+            "`load` got {count} keys, and returned {} values",
             outcomes.len()
         );
         let finish = async |((key, holder), outcome)| {
@@ -306,8 +292,8 @@ where
 {
     let holder = match &old {
         Some(old) => {
-            let taken = shared.take(&key, ttl, None, Patience::None, Claim::Ahead);
-            match taken.await {
+            let leased = shared.lease_flight(&key);
+            match shared.take(&key, ttl, leased, None, Claim::Ahead).await {
                 Ok(Some(Turn::Holds(holder))) if matches!(holder.guard, Guard::Placeholder(..)) => {
                     holder
                 }
@@ -334,17 +320,8 @@ where
     }
 }
 
-/// Whether a call waits for the claim of another one of this process.
-#[derive(Clone, Copy)]
-pub(crate) enum Patience {
-    /// It does not.
-    None,
-    /// Without a limit.
-    Endless,
-}
-
 /// What a call is to do about a key.
-pub(crate) enum Turn<V> {
+enum Turn<V> {
     /// Return this value.
     Found(V),
     /// Load: it holds the key.
@@ -352,7 +329,7 @@ pub(crate) enum Turn<V> {
 }
 
 /// The right to load a key.
-pub(crate) struct Holder<V> {
+struct Holder<V> {
     /// The calls of this process that wait for the outcome: those that have seen the placeholder,
     /// and those that have waited for the claim. The right ends with them.
     flights: Vec<Flight<V>>,
@@ -406,7 +383,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     if rest > life {
                         // A client has given it a longer life than its process, which may be gone.
                         // If this fails, the next look says more.
-                        let shorten = placeholder::expire_in(&bytes, placeholder, life);
+                        let shorten = placeholder::renew(&bytes, placeholder, life, None);
                         _ = self.write_in_time::<Option<Whole>>(&bytes, &shorten).await;
                         rest = life;
                     }
@@ -426,7 +403,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     None => return Err((**error).clone()),
                 },
             };
-            let taking = self.take(key, ttl, away, Patience::Endless, Claim::Absent);
+            let leased = self.flights.lease_async(bytes.as_slice().into()).await;
+            let taking = self.take(key, ttl, leased, away, Claim::Absent);
             if let Some(turn) = taking.await? {
                 return Ok(turn);
             }
@@ -452,11 +430,19 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// How long a value stays that is loaded after this error; `None`: none is loaded.
     fn life_when_away(&self, error: &NearError) -> Option<Duration> {
-        if error.is_away() {
-            self.settings.load_when_away
-        } else {
-            None
+        use NearError::{Disconnected, TimedOut, Unavailable};
+        match error {
+            Unavailable { .. } | TimedOut { .. } | Disconnected { .. } => {
+                self.settings.load_when_away
+            }
+            _ => None,
         }
+    }
+
+    /// The right of this process to claim a key, if no other call has it.
+    fn lease_flight(&self, key: &K) -> Leased<Arc<[u8]>, Found<V>, RandomState> {
+        let bytes = self.settings.keys.bytes(key);
+        self.flights.lease_timeout(bytes.into(), Duration::ZERO)
     }
 
     /// The right to load a key as the claim wants it, or whose server is away; `None` if another
@@ -465,19 +451,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         self: &Arc<Self>,
         key: &K,
         ttl: Option<Duration>,
+        leased: Leased<Arc<[u8]>, Found<V>, RandomState>,
         away: Option<Duration>,
-        patience: Patience,
         claim: Claim,
     ) -> Result<Option<Turn<V>>, NearError> {
         if ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(NearError::ZeroTtl);
         }
         let bytes = &*self.settings.keys.bytes(key);
-        // One call of this process claims.
-        let leased = match patience {
-            Patience::None => self.flights.lease_timeout(bytes.into(), Duration::ZERO),
-            Patience::Endless => self.flights.lease_async(bytes.into()).await,
-        };
         let flight = match leased {
             Leased::Lease(flight) => flight,
             Leased::Found(outcome) => return Ok(outcome?.map(Turn::Found)),
@@ -518,9 +499,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Result<Option<Holder<V>>, NearError> {
         let mark = &self.settings.load_lock.mark;
         let placeholder = placeholder::new(mark);
-        let leased = self
-            .flights
-            .lease_timeout(placeholder.clone(), Duration::ZERO);
+        let leased = self.flights.lease_async(placeholder.clone()).await;
         let Leased::Lease(flight) = leased else {
             return Ok(None);
         };
@@ -590,8 +569,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         match guard {
             Guard::Placeholder(placeholder, keeper) => {
-                let mut cmd =
-                    placeholder::if_still(&self.settings.keys.bytes(key), &placeholder, "SET");
+                let mut cmd = placeholder::fill(&self.settings.keys.bytes(key), &placeholder);
                 cmd.arg(self.encode_value(&value)?);
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
@@ -603,7 +581,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 if written.is_ok() {
                     let _ = keeper.send(());
                     // Into memory; and what the key has now is what counts.
-                    if let Ok(Some(newest)) = self.load(key, most).await {
+                    if let Ok(Some(newest)) = self.look(key, most).await.into_result() {
                         return Ok(newest);
                     }
                 }
@@ -656,7 +634,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
         let mut pause = every;
         loop {
             sleep(pause).await;
-            let renew = placeholder::renew(&bytes, &placeholder, life, claim, until);
+            let renew = placeholder::renew(&bytes, &placeholder, life, until);
             pause = match shared.write_in_time::<Option<Whole>>(&bytes, &renew).await {
                 Err(error) if error.is_transient() => SERVER_PAUSE,
                 _ => every,

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 /// How many bytes follow the mark. What follows those is the value that the placeholder carries.
 const TOKEN: usize = 32;
 
-/// Runs the command of the arguments on the key if the key still has the placeholder, as one step:
-/// no write of another client comes between.
-const IF_STILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
+/// Sets the key if it still has the placeholder, as one step: no write of another client comes
+/// between.
+const FILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
-    return redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))";
+    return redis.call('SET', KEYS[1], unpack(ARGV, 2))";
 
 /// Puts a placeholder into a key that has no value; or, if the last argument is `ahead`, before a
 /// value with a deadline, which the placeholder then carries. Not before an empty value: it could
@@ -29,12 +29,13 @@ const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
     redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', life) \
     return left";
 
-/// Renews the life of a placeholder before a value, with the time that is left. A client may have
-/// given the key a later deadline, or none: that stays.
-const RENEW_AHEAD: &str = "local there = redis.call('GET', KEYS[1]) or '' \
+/// Renews the life of a placeholder. A client may have given the key a later deadline, or none: if
+/// the placeholder carries a value, that stays.
+const RENEW: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
+    if #there > #ARGV[1] then \
     local left = redis.call('PTTL', KEYS[1]) \
-    if left < 0 or left > tonumber(ARGV[2]) then return end \
+    if left < 0 or left > tonumber(ARGV[2]) then return end end \
     return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
 
 /// Replaces a placeholder by the value that it carries, with the time that is left of that; with
@@ -65,12 +66,10 @@ pub(crate) fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [
     Some(bytes.split_at(bytes.len().min(mark.len() + TOKEN)))
 }
 
-/// The command that runs `command` on the key if the key still has this placeholder. The arguments
-/// that follow the key are to be added.
-pub(crate) fn if_still(key: &[u8], placeholder: &[u8], command: &str) -> Cmd {
-    let mut cmd = script(IF_STILL, key, placeholder);
-    cmd.arg(command);
-    cmd
+/// The command that sets a key if it still has this placeholder. The value and what follows it in a
+/// `SET` are to be added.
+pub(crate) fn fill(key: &[u8], placeholder: &[u8]) -> Cmd {
+    script(FILL, key, placeholder)
 }
 
 /// What a claim finds at the server.
@@ -98,34 +97,16 @@ pub(crate) fn claim(
     cmd
 }
 
-/// The command that gives a placeholder this life if the key still has it.
-pub(crate) fn expire_in(key: &[u8], placeholder: &[u8], life: Duration) -> Cmd {
-    let mut cmd = if_still(key, placeholder, "PEXPIRE");
-    cmd.arg(life.as_millis() as u64);
+/// The command that gives a placeholder this life if the key still has it. A value that it carries
+/// lives until its own deadline at most, `until`, if that is known.
+pub(crate) fn renew(key: &[u8], placeholder: &[u8], life: Duration, until: Option<Instant>) -> Cmd {
+    let left = until.map_or(life, |until| {
+        until.saturating_duration_since(Instant::now()).min(life)
+    });
+    let mut cmd = script(RENEW, key, placeholder);
+    cmd.arg(life.as_millis() as u64)
+        .arg(left.as_millis() as u64);
     cmd
-}
-
-/// The command that renews a placeholder if the key still has it. `until` is the deadline of the
-/// value that it carries, if that is known.
-pub(crate) fn renew(
-    key: &[u8],
-    placeholder: &[u8],
-    life: Duration,
-    claim: Claim,
-    until: Option<Instant>,
-) -> Cmd {
-    match claim {
-        Claim::Absent => expire_in(key, placeholder, life),
-        Claim::Ahead => {
-            let left = until.map_or(life, |until| {
-                until.saturating_duration_since(Instant::now()).min(life)
-            });
-            let mut cmd = script(RENEW_AHEAD, key, placeholder);
-            cmd.arg(life.as_millis() as u64)
-                .arg(left.as_millis() as u64);
-            cmd
-        }
-    }
 }
 
 /// The command that removes a placeholder if the key still has it. A value that it carries stays
@@ -136,13 +117,12 @@ pub(crate) fn remove(
     life: Duration,
     until: Option<Instant>,
 ) -> Cmd {
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let left = until.map_or(String::new(), |until| {
+        let left = until.saturating_duration_since(Instant::now());
+        left.as_millis().to_string()
+    });
     let mut cmd = script(RESTORE, key, placeholder);
-    cmd.arg(life.as_millis() as u64);
-    match left {
-        Some(left) => cmd.arg(left.as_millis() as u64),
-        None => cmd.arg(""),
-    };
+    cmd.arg(life.as_millis() as u64).arg(left);
     cmd
 }
 

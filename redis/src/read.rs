@@ -16,7 +16,8 @@ use crate::suspects::{LARGE, Way};
 use crate::trace;
 use futures_util::{StreamExt, stream};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
@@ -114,7 +115,7 @@ where
                     return Ok(found);
                 }
             }
-            self.shared.load(&key, LARGE).await
+            self.shared.look(&key, LARGE).await.into_result()
         })
     }
 
@@ -147,14 +148,14 @@ where
             yield_now().await;
         }
         let keys: Vec<K> = keys.into_iter().collect();
-        let mut found: HashMap<&K, Found<V>> = HashMap::with_capacity(keys.len());
+        // `None`: neither memory nor the server has answered yet.
+        let mut found: HashMap<&K, Option<Found<V>>> = HashMap::with_capacity(keys.len());
         let mut missing = Vec::new();
-        let mut seen = HashSet::new();
         for key in &keys {
-            match self.hit(key) {
-                Some(hit) => _ = found.insert(key, Ok(hit)),
-                None if seen.insert(key) => missing.push(key),
-                None => {}
+            if let Entry::Vacant(new) = found.entry(key) {
+                if new.insert(self.hit(key).map(Ok)).is_none() {
+                    missing.push(key);
+                }
             }
         }
         let limit = self.shared.settings.request_timeout;
@@ -169,9 +170,9 @@ where
                 late = Some(error);
                 break;
             }
-            found.insert(key, result);
+            found.insert(key, Some(result));
         }
-        let of = |key| match found.get(key) {
+        let of = |key| match &found[key] {
             Some(found) => found.clone(),
             None => Err(late.get_or_insert_with(|| self.shared.timed_out()).clone()),
         };
@@ -224,7 +225,7 @@ where
         let key = key.to_owned();
         // This revokes a load that has begun already: its request may have been answered.
         self.shared.local.invalidate(&key);
-        Box::pin(self.shared.load(&key, LARGE)).await
+        Box::pin(self.shared.look(&key, LARGE)).await.into_result()
     }
 }
 
@@ -267,11 +268,6 @@ fn must_yield() -> bool {
 }
 
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// The value of a key, from memory or from the server.
-    pub(crate) async fn load(self: &Arc<Self>, key: &K, most: usize) -> Found<V> {
-        self.look(key, most).await.into_result()
-    }
-
     /// What memory or the server has for a key.
     pub(crate) async fn look(self: &Arc<Self>, key: &K, most: usize) -> Cached<V> {
         // The limit holds for the wait for another call's load, too.

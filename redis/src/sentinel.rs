@@ -13,7 +13,6 @@ use redis::{Client, PushInfo, PushKind, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -29,9 +28,9 @@ pub(crate) struct Sentinels {
     named: Known,
     /// Those that are asked now: those that the user has named, those that they have named, and so
     /// on.
-    known: watch::Sender<Known>,
-    /// The epoch of the view by which the present primary was chosen. Relaxed: one task uses it.
-    epoch: AtomicU64,
+    known: Known,
+    /// The epoch by which the present primary was chosen.
+    epoch: u64,
     /// How to connect to the primary. Its host is the name by which the sentinels know it.
     primary: Client,
 }
@@ -42,19 +41,12 @@ type Known = BTreeMap<String, Client>;
 /// What each of some sentinels has said last; `None`: nothing yet.
 type Round = Vec<Option<Result<Heard, NearError>>>;
 
-/// What a sentinel has said.
+/// What a sentinel has said: the epoch and the address of the primary, and the other sentinels.
 #[derive(Clone)]
 struct Heard {
-    view: View,
-    /// The other sentinels that it knows.
-    others: Known,
-}
-
-/// What a sentinel has said of the primary.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct View {
     epoch: u64,
     address: String,
+    others: Known,
 }
 
 /// Whether each of the sentinels has answered or failed.
@@ -71,30 +63,32 @@ fn heard(round: &Round) -> impl Iterator<Item = &Heard> {
     round.iter().flatten().flatten()
 }
 
-/// The view that decides: of the newest epoch, and of that what most sentinels have said. It is
-/// `present` where another one is no better.
-fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a View> {
-    let votes = |view: &View| heard(round).filter(|other| other.view == *view).count();
-    let rank = |view: &View| (view.epoch, votes(view), view.address == present);
-    let views = heard(round).map(|heard| &heard.view);
-    views.max_by_key(|view| rank(view))
+/// What decides: what most sentinels say of the newest epoch. It is that the primary is `present`
+/// where another address has no more votes.
+fn deciding<'a>(round: &'a Round, present: &str) -> Option<&'a Heard> {
+    let view = |said: &'a Heard| (said.epoch, &said.address);
+    let votes = |said| {
+        heard(round)
+            .filter(|other| view(other) == view(said))
+            .count()
+    };
+    heard(round).max_by_key(|said| (said.epoch, votes(said), said.address == present))
 }
 
 impl Sentinels {
     pub(crate) fn new(sentinels: Vec<Client>, primary: Client) -> Self {
         let named: Known = sentinels.into_iter().map(by_address).collect();
         Self {
-            known: watch::Sender::new(named.clone()),
-            epoch: AtomicU64::new(0),
+            known: named.clone(),
+            epoch: 0,
             named,
             primary,
         }
     }
 
     /// The server that the sentinels name now.
-    pub(crate) async fn primary(&self, settings: &Settings) -> Result<Client, NearError> {
-        let known = self.known.borrow().clone();
-        let round = watch::Sender::new(vec![None; known.len()]);
+    pub(crate) async fn primary(&mut self, settings: &Settings) -> Result<Client, NearError> {
+        let round = watch::Sender::new(vec![None; self.known.len()]);
         let enough = async {
             let mut seen = round.subscribe();
             let _ = seen
@@ -105,12 +99,15 @@ impl Sentinels {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.listen(&known, &round, settings, settings.connect_timeout) => {}
+            () = self.listen(&round, settings, settings.connect_timeout) => {}
         }
         let round = round.borrow();
-        if let Some(view) = deciding(&round, "") {
-            self.epoch.store(view.epoch, Ordering::Relaxed);
-            return with_address(&self.primary, &view.address);
+        if let Some(known) = self.others(&round) {
+            self.known = known;
+        }
+        if let Some(said) = deciding(&round, "") {
+            self.epoch = said.epoch;
+            return with_address(&self.primary, &said.address);
         }
         let none = NearError::Config("there are 0 sentinels, but at least one is needed".into());
         let mut faults = round.iter().flatten().filter_map(|said| said.clone().err());
@@ -119,43 +116,36 @@ impl Sentinels {
 
     /// Ends when the sentinels name another server than the one at the address `present`. Each is
     /// asked once every time `every`, and when it reports a switch.
-    pub(crate) async fn replaced(&self, present: &str, settings: &Settings, every: Duration) {
+    pub(crate) async fn replaced(&mut self, present: &str, settings: &Settings, every: Duration) {
         loop {
-            let known = self.known.borrow().clone();
-            let round = watch::Sender::new(vec![None; known.len()]);
+            let round = watch::Sender::new(vec![None; self.known.len()]);
             let mut seen = round.subscribe();
-            let mut others = self.known.subscribe();
-            // One that was cut off from the others may answer first: its view is older than the one
-            // that `primary` has decided by.
+            // One that was cut off from the others may answer first: its epoch is older than the
+            // one that `primary` has decided by.
+            let epoch = self.epoch;
             let is_another = |round: &Round| {
-                let Some(view) = deciding(round, present) else {
-                    return false;
-                };
-                let is_newer = view.epoch > self.epoch.load(Ordering::Relaxed);
-                view.address != present && (is_newer || most(round))
+                deciding(round, present).is_some_and(|said| {
+                    said.address != present && (said.epoch > epoch || most(round))
+                })
             };
+            let says_more = |round: &Round| is_another(round) || self.others(round).is_some();
             tokio::select! {
                 biased;
-                _ = seen.wait_for(is_another) => return,
-                _ = others.wait_for(|now| !now.keys().eq(known.keys())) => {}
-                () = self.listen(&known, &round, settings, every) => {}
+                _ = seen.wait_for(says_more) => {}
+                () = self.listen(&round, settings, every) => {}
+            }
+            let round = round.borrow();
+            match self.others(&round) {
+                Some(known) if !is_another(&round) => self.known = known,
+                _ => return,
             }
         }
     }
 
     /// Listens to these sentinels, to each again after a fault, and notes what they say.
-    async fn listen(
-        &self,
-        known: &Known,
-        round: &watch::Sender<Round>,
-        settings: &Settings,
-        every: Duration,
-    ) {
+    async fn listen(&self, round: &watch::Sender<Round>, settings: &Settings, every: Duration) {
         let listen_to_one = async |(number, (address, sentinel)): (usize, (&String, &Client))| {
-            let note = |said| {
-                round.send_modify(|round: &mut Round| round[number] = Some(said));
-                self.learn(known, &round.borrow());
-            };
+            let note = |said| round.send_modify(|round: &mut Round| round[number] = Some(said));
             loop {
                 let hear = |heard| note(Ok(heard));
                 let watching = self.watch(address, sentinel, settings, every, hear);
@@ -165,7 +155,7 @@ impl Sentinels {
                 sleep(every).await;
             }
         };
-        join_all(known.iter().enumerate().map(listen_to_one)).await;
+        join_all(self.known.iter().enumerate().map(listen_to_one)).await;
     }
 
     /// Listens to one sentinel, and asks it again and again; ends with a fault.
@@ -227,10 +217,11 @@ impl Sentinels {
             .get("config-epoch")
             .and_then(|epoch| epoch.parse().ok());
         match (epoch, address_of(&fields)) {
-            (Some(epoch), Some(address)) => {
-                let view = View { epoch, address };
-                Ok(Heard { view, others })
-            }
+            (Some(epoch), Some(address)) => Ok(Heard {
+                epoch,
+                address,
+                others,
+            }),
             _ => Err(NearError::Protocol("no primary to SENTINEL MASTER".into())),
         }
     }
@@ -243,24 +234,20 @@ impl Sentinels {
             .map_or(address.clone(), |(name, _)| name.to_string())
     }
 
-    /// Notes which sentinels there are, once each of those asked has answered or failed: those that
-    /// the user has named, that have answered, or that these know.
-    fn learn(&self, asked: &Known, round: &Round) {
+    /// The sentinels that there are, if they are others than those asked, once each of these has
+    /// answered or failed: those that the user has named, that have answered, or that these know.
+    fn others(&self, round: &Round) -> Option<Known> {
         if !is_complete(round) || heard(round).next().is_none() {
-            return;
+            return None;
         }
         let mut known = self.named.clone();
-        for ((address, sentinel), said) in asked.iter().zip(round) {
+        for ((address, sentinel), said) in self.known.iter().zip(round) {
             if let Some(Ok(heard)) = said {
                 known.insert(address.clone(), sentinel.clone());
                 known.extend(heard.others.clone());
             }
         }
-        self.known.send_if_modified(|before| {
-            let is_new = !before.keys().eq(known.keys());
-            *before = known;
-            is_new
-        });
+        (!known.keys().eq(self.known.keys())).then_some(known)
     }
 }
 

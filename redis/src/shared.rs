@@ -6,7 +6,7 @@ use crate::config::Settings;
 use crate::error::NearError;
 use crate::key::{Hasher, Key, Val};
 use crate::line::Line;
-use crate::link::{LARGE_WRITES, Link};
+use crate::link::Link;
 use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
@@ -20,6 +20,9 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use wheelhouse::{Cache, Refresh};
+
+/// How many large writes are under way at a time, each over a connection of its own.
+const LARGE_WRITES: usize = 8;
 
 /// Futures of many keys: each is made when its turn comes, since all together would take much
 /// memory.
@@ -74,6 +77,25 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             fault: Mutex::new(None),
         }
     }
+
+    /// Removes all entries that will not be served any more. Only the cleaner waits for it.
+    pub(crate) async fn flush(&self) {
+        let local = self.local.clone();
+        let stamp = self.line.stamp();
+        let is_last = self.line.is_closed();
+        let walk = move || {
+            local.retain(|_, cached| cached.stamp >= stamp);
+            if is_last {
+                // So that the drop of the last handle, which a task may do, waits for no listener.
+                local.run_pending_tasks();
+            }
+        };
+        // In another thread: it walks the whole cache. An error means that the runtime shuts
+        // down, and then nothing is served.
+        let _ = spawn_blocking(walk).await;
+        self.counters.flushed();
+        trace::flushed();
+    }
 }
 
 impl<K, V, S> Shared<K, V, S> {
@@ -126,26 +148,5 @@ impl<K, V, S> Shared<K, V, S> {
         } else {
             NearError::Unavailable { waited, last }
         }
-    }
-}
-
-impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
-    /// Removes all entries that will not be served any more. Only the cleaner waits for it.
-    pub(crate) async fn flush(&self) {
-        let local = self.local.clone();
-        let stamp = self.line.stamp();
-        let is_last = self.line.is_closed();
-        let walk = move || {
-            local.retain(|_, cached| cached.stamp >= stamp);
-            if is_last {
-                // So that the drop of the last handle, which a task may do, waits for no listener.
-                local.run_pending_tasks();
-            }
-        };
-        // In another thread: it walks the whole cache. An error means that the runtime shuts
-        // down, and then nothing is served.
-        let _ = spawn_blocking(walk).await;
-        self.counters.flushed();
-        trace::flushed();
     }
 }

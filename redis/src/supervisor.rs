@@ -110,30 +110,18 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
     }
 
     /// Watches a connection until it is not the current one any more.
-    async fn watch_link(&self, link: &Link) {
+    async fn watch_link(&mut self, link: &Link) {
         let every = self.shared.settings.heartbeat.min(LONGEST_TIME);
+        let replaced = self.connector.replaced(link, &self.shared.settings, every);
         let fault = tokio::select! {
             biased;
             () = self.shared.line.left(link.generation) => return,
-            () = self.connector.replaced(link, &self.shared.settings, every) => NearError::Disconnected {
+            () = replaced => NearError::Disconnected {
                 reason: "the sentinels name another primary".into(),
             },
-            Err(fault) = self.beat(link, every) => fault,
+            Err(fault) = beat(link, every) => fault,
         };
         self.shared.lost(link.generation, fault);
-    }
-
-    /// Asks again and again whether the link is alive, and still the right one; ends with a fault.
-    /// Some byte must arrive within the time between two beats.
-    async fn beat(&self, link: &Link, every: Duration) -> Result<Infallible, NearError> {
-        let mut beats = interval_at(Instant::now() + every, every);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            beats.tick().await;
-            link.ping(every).await?;
-            #[cfg(feature = "cluster")]
-            crate::cluster::check(link, every).await?;
-        }
     }
 
     /// From the loss of a connection to the next one.
@@ -171,6 +159,19 @@ impl<K: Key, V: Val, S: Hasher> Supervisor<K, V, S> {
             self.pause = longer(self.pause, LONGEST_PAUSE);
             refused += 1;
         }
+    }
+}
+
+/// Asks again and again whether the link is alive, and still the right one; ends with a fault. Some
+/// byte must arrive within the time between two beats.
+async fn beat(link: &Link, every: Duration) -> Result<Infallible, NearError> {
+    let mut beats = interval_at(Instant::now() + every, every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        link.ping(every).await?;
+        #[cfg(feature = "cluster")]
+        crate::cluster::check(link, every).await?;
     }
 }
 

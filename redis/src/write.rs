@@ -340,26 +340,24 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let node = link.node_for(bytes).ok_or_else(no_node)?;
         let is_large = length(cmd) >= LARGE_WRITE;
         // Requests of other keys would wait behind a large value.
-        let lent = if is_large {
-            node.lend().await.map_err(failed)?
+        let mut lent = if is_large {
+            Some(node.lend().await.map_err(failed)?)
         } else {
             None
         };
         *sent = true;
         self.counters.write();
-        let reply = match &lent {
-            Some(lent) => lent.connection.send_one(cmd).await.map_err(failed),
-            None => node.main.send_one(cmd).await.map_err(failed),
-        };
+        let second = lent.as_ref().and_then(|lent| lent.connection.as_ref());
+        let way = second.unwrap_or(&node.main);
+        let reply = way.send_one(cmd).await.map_err(failed);
         let is_answered = !matches!(reply, Err(RequestError::Lost(_)));
-        if is_large && is_answered {
-            self.large_answers.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some(mut lent) = lent {
-            if !is_answered {
+        if let Some(lent) = &mut lent {
+            if is_answered {
+                self.large_answers.fetch_add(1, Ordering::Relaxed);
+            } else if lent.connection.is_some() {
                 return Err(RequestError::LostSecond);
             }
-            lent.is_answered = true;
+            lent.is_answered = is_answered;
         }
         let reply = match reply {
             Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await,
