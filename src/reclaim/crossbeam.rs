@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Proof that the calling thread holds up grace periods of one domain.
-pub(crate) struct Pin(Guard);
+pub(crate) type Pin = Guard;
 
 /// The pins and grace periods of one domain.
 pub(super) struct Scheme {
@@ -58,7 +58,7 @@ impl Scheme {
         // SAFETY: the caller's promise.
         let record = unsafe { &*record };
         let is_nested = record.is_pinned();
-        let pin = Pin(record.pin());
+        let pin = record.pin();
         if is_nested {
             // crossbeam-epoch counts a nested pin without a fence. What a call has written must be
             // visible to all threads before this thread's next call reads, nested or not
@@ -80,7 +80,7 @@ impl Scheme {
         if record.is_pinned() {
             return None;
         }
-        Some(Pin(record.pin()))
+        Some(record.pin())
     }
 
     /// Registers the calling thread, which has no record here.
@@ -101,10 +101,10 @@ impl Domain {
         let flag = Arc::clone(&grace);
         let pin = self.pin();
         // Release, partner: the acquire in `is_over`.
-        pin.0.defer(move || flag.store(true, Ordering::Release));
+        pin.defer(move || flag.store(true, Ordering::Release));
         // Takes the function out of this thread's bag, where it would otherwise wait for more of
         // them.
-        pin.0.flush();
+        pin.flush();
         grace
     }
 
@@ -117,7 +117,7 @@ impl Domain {
             if is_over() {
                 return true;
             }
-            self.pin().0.flush();
+            self.pin().flush();
         }
         is_over()
     }
