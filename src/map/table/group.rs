@@ -39,6 +39,7 @@ use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::iter;
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -233,24 +234,6 @@ impl<K, V> Group<K, V> {
     }
 }
 
-/// Positions of words, found by [`words_with_tag`]; two bits a word.
-pub(super) struct Marks(u32);
-
-impl Iterator for Marks {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        // The mask changes nothing and spares a bounds check.
-        let at = (self.0.trailing_zeros() / 2) as usize & LAST;
-        self.0 &= !(0b11 << (2 * at));
-        Some(at)
-    }
-}
-
 /// Whether a tool must see each load: loom, shuttle, a fuzzer, AddressSanitizer.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LOADS_ARE_SEEN: bool = cfg!(any(
@@ -260,11 +243,31 @@ const LOADS_ARE_SEEN: bool = cfg!(any(
     wheelhouse_single
 ));
 
-/// The words of a group that carry `tag`, or did a moment ago.
+/// The positions of the words of a group that carry `tag`, or did a moment ago.
+#[inline]
+pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: Word) -> impl Iterator<Item = usize> {
+    positions(marks(group, tag))
+}
+
+/// The positions of words whose two bits are set.
+#[inline]
+fn positions(mut marks: u32) -> impl Iterator<Item = usize> {
+    iter::from_fn(move || {
+        if marks == 0 {
+            return None;
+        }
+        // The mask changes nothing and spares a bounds check.
+        let at = (marks.trailing_zeros() / 2) as usize & LAST;
+        marks &= !(0b11 << (2 * at));
+        Some(at)
+    })
+}
+
+/// Two bits for each word of a group: both are set if it carries `tag`.
 ///
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
-pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
+fn marks<K, V>(group: &Group<K, V>, tag: Word) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if TAG_BITS == 16 {
         if !LOADS_ARE_SEEN {
@@ -284,7 +287,7 @@ pub(super) fn words_with_tag<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
 /// `words` points to 64 bytes that may be read, aligned to 16.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-unsafe fn all_at_once(words: *const Word, tag: Word) -> Marks {
+unsafe fn all_at_once(words: *const Word, tag: Word) -> u32 {
     let marks: u32;
     // SAFETY: reads the 64 bytes that the caller promises, and writes registers only. Each word of
     // a group is an atomic, read here by a load that the processor makes atomic for aligned words
@@ -315,16 +318,18 @@ unsafe fn all_at_once(words: *const Word, tag: Word) -> Marks {
             options(nostack, preserves_flags),
         );
     }
-    Marks(marks)
+    marks
 }
 
-fn one_by_one<K, V>(group: &Group<K, V>, tag: Word) -> Marks {
+fn one_by_one<K, V>(group: &Group<K, V>, tag: Word) -> u32 {
     let mut marks = 0;
     for (at, place) in group.words.iter().enumerate() {
         let carries = tag_of(place.load(Ordering::Acquire)) == tag;
-        marks |= u32::from(carries) << (2 * at);
+        if carries {
+            marks |= 0b11 << (2 * at);
+        }
     }
-    Marks(marks)
+    marks
 }
 
 #[cfg(test)]
