@@ -56,6 +56,17 @@ impl<T> Drop for LetGo<T> {
     }
 }
 
+/// Calls a function when it is dropped: at the end of a block, also where a panic ends it.
+#[must_use]
+pub(crate) struct AtEnd<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    #[inline]
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// A message with the name of its cache in front, if the cache has one.
 pub(crate) fn with_name(name: Option<&str>, message: &str) -> String {
     match name {

@@ -44,7 +44,7 @@
 //! returns keeps every removed value in memory.
 
 use super::Engine;
-use crate::contain::contain;
+use crate::contain::{AtEnd, contain};
 use crate::listener::{Delivery, Listener, RemovalCause};
 use crate::node::NodePtr;
 use crate::scheduler::{CREW, in_listener, inside_listener, is_crew_thread};
@@ -284,18 +284,6 @@ impl<K, V> Notifier<K, V> {
         self.state.lock().waiters > 0
     }
 
-    /// Counts the calling thread as one that waits, until the answer is dropped.
-    fn wait_begins(&self) -> impl Drop + '_ {
-        struct Waiter<'a, K, V>(&'a Notifier<K, V>);
-        impl<K, V> Drop for Waiter<'_, K, V> {
-            fn drop(&mut self) {
-                self.0.state.lock().waiters -= 1;
-            }
-        }
-        self.state.lock().waiters += 1;
-        Waiter(self)
-    }
-
     /// Waits until `most` were delivered since the cache was built, or all that were posted. While
     /// no thread delivers, calls `deliver`. Ends early if `keep_waiting`, which it calls at
     /// intervals, returns false. Not for a thread inside a listener.
@@ -345,7 +333,8 @@ impl<K, V> Notifier<K, V> {
         let mut seen = 0;
         let mut refusals = 0;
         let mut wait = NotedWait::begin();
-        let _waiter = self.wait_begins();
+        self.state.lock().waiters += 1;
+        let _ends = AtEnd(|| self.state.lock().waiters -= 1);
         loop {
             // `tell` may run listeners, and `keep_waiting` a ticker.
             wait.go_on();

@@ -5,7 +5,7 @@ use super::waiters::Waiters;
 use crate::compute::Keyless;
 use crate::contain::{LetGo, contain, let_go};
 use crate::stripe::thread_number;
-use crate::sync::block::{During, Work, doing};
+use crate::sync::block::{Work, doing, during};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
@@ -104,7 +104,7 @@ pub(crate) enum RevokedBy {
 /// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
 /// others asleep.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let _waking = During::begin(Work::Wakes);
+    let _waking = during(Work::Wakes);
     for waker in wakers {
         contain(|| waker.wake());
     }

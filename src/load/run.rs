@@ -13,7 +13,7 @@ use crate::contain::let_go;
 use crate::engine::LifetimeSource;
 use crate::flight::{Outcome, Want};
 use crate::stripe::thread_number;
-use crate::sync::block::{During, Work, block_on};
+use crate::sync::block::{Work, block_on, during};
 use std::any::{Any, TypeId};
 use std::future::{Future, poll_fn};
 use std::iter;
@@ -75,7 +75,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     ) -> Ran<K, V, C, O> {
         match self.claim_here() {
             Claim::Guard(guard, seen) => {
-                let _loading = During::begin(Work::Loads);
+                let _loading = during(Work::Loads);
                 let made = make(seen.as_deref());
                 Ran::Led(guard, seen, made)
             }

@@ -18,9 +18,8 @@
 //! first.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
-use super::place::{self, ComesBack};
-use super::{Parker, thread_local};
-use crate::contain::with_name;
+use super::{Parker, place, thread_local};
+use crate::contain::{AtEnd, with_name};
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -73,26 +72,18 @@ pub(crate) fn polled_by_block(cx: &Context<'_>) -> bool {
     doing() == Work::Waits(cx.waker().data())
 }
 
-/// The calling thread does something, as long as this is kept; then again what it did before.
+/// The calling thread does something until the answer is dropped; then again what it did before.
 #[must_use]
-pub(crate) struct During(Work);
-
-impl During {
-    #[inline]
-    pub(crate) fn begin(work: Work) -> Self {
-        Self(DOING.with(|now| now.replace(work)))
-    }
-}
-
-impl Drop for During {
-    #[inline]
-    fn drop(&mut self) {
-        let ended = DOING.with(|now| now.replace(self.0));
-        if ended != self.0 && matches!(ended, Work::Waits(_)) {
+#[inline]
+pub(crate) fn during(work: Work) -> impl Drop {
+    let before = DOING.with(|now| now.replace(work));
+    AtEnd(move || {
+        let ended = DOING.with(|now| now.replace(before));
+        if ended != before && matches!(ended, Work::Waits(_)) {
             // A poll may have noted it, and then have gone on, or panicked.
             drop(note(None));
         }
-    }
+    })
 }
 
 /// Notes what the polled future waits for; returns what was noted before.
@@ -104,9 +95,10 @@ pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>
 /// Polls the blocking code of a load, with all that comes before and after: a future that is ready
 /// when it is first polled.
 pub(crate) fn poll_once<F: Future>(code: F) -> F::Output {
-    let _loading = During::begin(Work::Loads);
+    let _loading = during(Work::Loads);
     // An executor on this thread may have let it wait.
-    let _comes_back = ComesBack::here();
+    let stage = place::stage();
+    let _comes_back = AtEnd(|| place::return_to(stage));
     place::take_again();
     match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -133,7 +125,8 @@ pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
-    let _comes_back = ComesBack::here();
+    let stage = place::stage();
+    let _comes_back = AtEnd(|| place::return_to(stage));
     poll_until(future, until)
 }
 
@@ -146,7 +139,7 @@ fn poll_until<F: Future>(future: F, until: Option<Instant>) -> Result<F::Output,
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
-    let _waiting = During::begin(Work::Waits(waker.data()));
+    let _waiting = during(Work::Waits(waker.data()));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Ok(output);

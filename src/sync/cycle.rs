@@ -23,7 +23,7 @@
 //! the task is its own. Nothing shows that, so it waits for a limited time ([`PATIENCE`]). Such a
 //! wait refuses no other.
 
-use super::place::{self, ComesBack};
+use super::place::{self, Stage};
 use crate::atomic64::AtomicU64;
 use crate::stripe::thread_number;
 use std::collections::BTreeMap;
@@ -132,17 +132,18 @@ pub(crate) struct NotedWait {
     me: u64,
     /// Since when each look has found a load that no thread leads; for a wait for threads.
     unled_since: Option<Instant>,
-    _comes_back: ComesBack,
+    /// At which stage the thread was before.
+    stage: Option<Stage>,
 }
 
 impl NotedWait {
     pub(crate) fn begin() -> Self {
-        let comes_back = ComesBack::here();
+        let stage = place::stage();
         place::give_up();
         Self {
             me: thread_number(),
             unled_since: None,
-            _comes_back: comes_back,
+            stage,
         }
     }
 
@@ -233,5 +234,6 @@ impl Drop for NotedWait {
     /// The calling thread holds no lock.
     fn drop(&mut self) {
         self.end();
+        place::return_to(self.stage);
     }
 }

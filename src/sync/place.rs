@@ -63,26 +63,17 @@ pub(crate) fn take_again() {
     change(Stage::Works);
 }
 
-/// Brings the calling thread back to the stage at which it was, when this is dropped: it may be in
-/// a poll of an executor that waits for something else, too.
-pub(crate) struct ComesBack {
-    stage: Option<Stage>,
+/// The stage of the calling thread, if it works at places. A wait that ends [returns](return_to) to
+/// the stage at which it has begun: it may be in a poll of an executor that waits for something
+/// else, too.
+pub(crate) fn stage() -> Option<Stage> {
+    let stage = PLACE.try_with(|place| place.borrow().as_ref().map(|(_, stage)| *stage));
+    stage.unwrap_or_default()
 }
 
-impl ComesBack {
-    /// To the stage of now.
-    pub(crate) fn here() -> Self {
-        let stage = PLACE.try_with(|place| place.borrow().as_ref().map(|(_, stage)| *stage));
-        Self {
-            stage: stage.unwrap_or_default(),
-        }
-    }
-}
-
-impl Drop for ComesBack {
-    fn drop(&mut self) {
-        if let Some(stage) = self.stage {
-            change(stage);
-        }
+/// The calling thread is at this stage again.
+pub(crate) fn return_to(stage: Option<Stage>) {
+    if let Some(stage) = stage {
+        change(stage);
     }
 }
