@@ -9,6 +9,7 @@
 //! A thread-local load. The first call of a thread takes a lock of the process.
 
 use crate::atomic64::AtomicU64;
+use crate::contain::AtEnd;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,57 +41,34 @@ const RETURNED: usize = usize::MAX >> 1;
 thread_local! {
     // A plain cell without a destructor: the fast path is one load.
     static INDEX: Cell<usize> = const { Cell::new(NOT_DRAWN) };
-    static GUARD: IndexGuard = IndexGuard(THREADS.take());
+    /// Returns the index when the thread ends.
+    static AT_END: AtEnd<fn()> = const { AtEnd(give_back) };
 }
 
-/// The indexes of threads.
-static THREADS: Indexes = Indexes::new();
+/// The indexes that ended threads have returned: the lowest is taken first. Always `std`'s lock:
+/// models fix the index of a thread.
+static FREE: Mutex<BinaryHeap<Reverse<usize>>> = Mutex::new(BinaryHeap::new());
 
-/// Small indexes, each of which has one owner at a time. The lowest free one is taken first.
-///
-/// Always `std`'s lock: models fix the index of a thread.
-pub(crate) struct Indexes {
-    returned: Mutex<BinaryHeap<Reverse<usize>>>,
-    /// Neither this one nor a higher one was ever taken. Relaxed: only uniqueness counts.
-    untouched: AtomicUsize,
+/// Neither this index nor a higher one was ever taken. Relaxed: only uniqueness counts.
+static UNTOUCHED: AtomicUsize = AtomicUsize::new(0);
+
+fn free() -> MutexGuard<'static, BinaryHeap<Reverse<usize>>> {
+    // Each change is a single step.
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Indexes {
-    pub(crate) const fn new() -> Self {
-        Self {
-            returned: Mutex::new(BinaryHeap::new()),
-            untouched: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn take(&self) -> usize {
-        let lowest = self.returned().pop();
-        match lowest {
-            Some(Reverse(index)) => index,
-            None => self.untouched.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) fn give_back(&self, index: usize) {
-        self.returned().push(Reverse(index));
-    }
-
-    fn returned(&self) -> MutexGuard<'_, BinaryHeap<Reverse<usize>>> {
-        // Each change is a single step.
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+fn take() -> usize {
+    let lowest = free().pop();
+    match lowest {
+        Some(Reverse(index)) => index,
+        None => UNTOUCHED.fetch_add(1, Ordering::Relaxed),
     }
 }
 
-/// A thread's index, returned when the thread ends.
-struct IndexGuard(usize);
-
-impl Drop for IndexGuard {
-    fn drop(&mut self) {
-        // This happens before another thread can draw the index. A thread whose cell is gone draws
-        // again and gets `RETURNED`.
-        _ = INDEX.try_with(|index| index.set(RETURNED));
-        THREADS.give_back(self.0);
-    }
+/// The calling thread ends. If one of its destructors asks again, it gets [`RETURNED`].
+fn give_back() {
+    let index = INDEX.replace(RETURNED);
+    free().push(Reverse(index));
 }
 
 /// The calling thread's index: small, dense, unique among live threads.
@@ -108,7 +86,10 @@ pub(crate) fn index() -> usize {
 
 #[cold]
 fn draw() -> usize {
-    let index = GUARD.try_with(|guard| guard.0).unwrap_or(RETURNED);
+    let index = match AT_END.try_with(|_| ()) {
+        Ok(()) => take(),
+        Err(_) => RETURNED,
+    };
     INDEX.set(index);
     index
 }
