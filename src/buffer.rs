@@ -190,13 +190,19 @@ impl<K, V> ReadBuffer<K, V> {
     ///
     /// Call it with the maintenance lock held, or before the rings are shared.
     pub(crate) fn record(&self, recording: Recording) {
-        let each = self.stamp.load(Ordering::Relaxed) == EACH_READ;
+        let each = self.records_each();
         match recording {
             Recording::Each if each => {}
             Recording::Each => self.stamp.store(EACH_READ, Ordering::Relaxed),
             Recording::OncePerStamp if each => self.stamp.store(FIRST_STAMP, Ordering::Relaxed),
             Recording::OncePerStamp => {}
         }
+    }
+
+    /// Whether each read is recorded. Relaxed: it changes under a maintenance lock.
+    #[inline]
+    pub(crate) fn records_each(&self) -> bool {
+        self.stamp.load(Ordering::Relaxed) == EACH_READ
     }
 
     /// Whether a read of `node` is to be offered. Relaxed: an event too many or too few only

@@ -361,10 +361,9 @@ impl<K, V> Pass<'_, K, V> {
     /// ends what writers have begun, so that a table that is only read from then on does not stay
     /// in two arrays.
     fn drain_shard(&mut self, shard: usize) {
-        // The next batch of the shard. Room is made now, so that it seldom grows under the shard's
-        // lock: also for events beyond the limit, while another thread has the maintenance lock.
-        let room = 2 * self.engine.batch_soft_limit.load(Ordering::Relaxed);
-        self.state.batch.reserve(room);
+        // Room for the shard's next batch: twice the limit, so that it seldom grows under the lock.
+        let soft_limit = self.engine.batch_soft_limit.load(Ordering::Relaxed);
+        self.state.batch.reserve(2 * soft_limit);
         let mut locked = self.engine.map.lock_shard(shard);
         if self.plan.drain == Drain::ByRun && locked.is_resizing() {
             self.resizing |= locked.resize_step(RESIZE_UNITS);
@@ -378,6 +377,10 @@ impl<K, V> Pass<'_, K, V> {
         }
         locked.swap_batch(&mut self.state.batch, &mut self.state.of_tables);
         drop(locked);
+        if soft_limit == 1 && self.engine.reads.records_each() {
+            // The order of use is exact: the reads before these writes come first.
+            self.state.take_reads(&self.engine.reads);
+        }
         for memory in self.state.of_tables.drain(..) {
             self.state.freeing.retire_table(shard, memory);
         }

@@ -114,8 +114,7 @@ pub(super) fn most_unfreed(max_capacity: Option<u64>) -> usize {
 /// by more than this part of it.
 const PATIENCE: u64 = 16;
 
-/// How often a writer yields its processor to the thread that holds the maintenance lock before it
-/// waits for the lock itself.
+/// How often a writer yields its processor before it waits for the maintenance lock.
 const YIELDS_BEFORE_LOCK: usize = 64;
 
 /// Where each write is applied at once, a writer waits so long for another thread's pass.
@@ -549,8 +548,8 @@ impl<K, V> Engine<K, V> {
             return Some(state);
         }
         let is_excessive = outcome.buffered >= self.most_events();
-        // Where each write is applied at once, the next read should not overtake it. Not at any
-        // price: a ticker that writes is called by the holder of the lock.
+        // Where each write is applied at once, the next read should not overtake it. But a ticker
+        // that writes is called by the holder of the lock.
         let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
         if !is_excessive && !at_once {
             return None;

@@ -215,8 +215,7 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// The same for a change that knows no loads, as two closures: [`Change::ask`] and
-    /// [`Change::apply`].
+    /// Runs a change that knows no loads: two closures, `ask` and `apply`.
     #[inline]
     pub(crate) fn change<Q, P, D>(
         &self,

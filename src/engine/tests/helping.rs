@@ -4,9 +4,9 @@ use super::super::pass::{Drain, Evict, Plan, RUN_BUDGET, SWEEPS_PER_TICK};
 use super::super::writers::BATCH_HARD_LIMIT;
 use super::{Deaf, node};
 use crate::sync::Ordering;
-use crate::{Cache, Delivery, Expiry, ManualTicker, Scheduler};
+use crate::{Cache, Delivery, EvictionPolicy, Expiry, ManualTicker, Scheduler, ticker_fn};
 use std::ops::Range;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -155,6 +155,54 @@ fn a_read_is_not_drained_before_the_ring_is_full() {
     reads.drain(0, &mut Vec::new(), |some| waiting.extend_from_slice(some));
     drop(passes);
     assert_eq!(waiting, nodes);
+}
+
+/// The read and the write come while a pass drains another shard: the ticker makes them, which the
+/// pass asks for the time.
+#[test]
+fn a_pass_applies_a_read_before_the_write_that_came_after_it() {
+    type Act = Box<dyn FnOnce() + Send>;
+    let act = Arc::new(Mutex::new(None::<Act>));
+    let acts = Arc::clone(&act);
+    let cache: Cache<u32, u32> = Cache::builder()
+        .max_capacity(256)
+        .eviction_policy(EvictionPolicy::Lru)
+        .parts(1)
+        .ticker(ticker_fn(move || {
+            let act = acts.lock().unwrap().take();
+            if let Some(act) = act {
+                act();
+            }
+            0
+        }))
+        .scheduler(Scheduler::disabled())
+        .build();
+    const READ: u32 = 0;
+    cache.insert(READ, 0);
+    cache.run_pending_tasks();
+    let engine = cache.engine();
+    let key_of = |shard| {
+        let mut keys = 1..;
+        keys.find(|key| engine.map.shard_of(cache.hash(key)) == shard)
+            .unwrap()
+    };
+    let mut state = engine.parts[0].state.lock();
+    let first = key_of(state.cursor);
+    let written = key_of((state.cursor + 1) % engine.map.shards());
+    assert_ne!(first, written);
+    // Its event waits for the pass, which asks for the time to apply it.
+    cache.insert_with_ttl(first, 0, Duration::from_secs(1));
+    let user = cache.clone();
+    *act.lock().unwrap() = Some(Box::new(move || {
+        assert_eq!(user.get(&READ), Some(0));
+        user.insert(written, 0);
+    }));
+    engine.pass(&mut state, Plan::CATCH_UP);
+    drop(state);
+    assert!(act.lock().unwrap().is_none(), "the pass asked for the time");
+    let hottest = cache.policy().hottest(3);
+    let order: Vec<u32> = hottest.map(|entry| *entry.key()).collect();
+    assert_eq!(order, [written, READ, first]);
 }
 
 #[test]
