@@ -453,12 +453,13 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
                 self.launch(spawner, guard);
                 come((call, None))
             }
-            // It may not lead.
             (None, Claim::Busy) => {
                 let replaces = call.request.replaces;
                 self.threads.refresh(hash, call.into_key(), replaces)
             }
-            (None, Claim::Guard(..)) => unreachable!("it may not lead"),
+            (Some(_), Claim::Busy) | (None, Claim::Guard(..)) => {
+                unreachable!("a call that may wait leads, unless it leads at its turn only")
+            }
             // What the key has, or that there is no cache.
             (_, claim) => come((call, Some(claim))),
         }

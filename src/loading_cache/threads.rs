@@ -432,7 +432,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
-    fn claim(&self, job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
+    fn claim(&self, mut job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
+        // Those that replace a stale entry only come first: what they hear does not depend on the
+        // reload that another one begins over a fresh entry.
+        job.refreshes.sort_by_key(|(replaces, _)| *replaces);
         let claimant =
             |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
         let mut guards = Vec::new();

@@ -1373,3 +1373,80 @@ fn the_outcome_of_a_refresh_is_that_of_its_turn_however_late_it_is_asked_for() {
     assert_eq!(removed.wait(), Ok(None));
     assert_eq!(*runs.lock().unwrap(), [1, 4, 2, 3]);
 }
+
+/// The write comes while the loader runs, and the entry is stale again when the outcome is asked
+/// for.
+#[test]
+fn a_refresh_whose_load_a_write_revokes_begins_no_second_one() {
+    for (joins_a_read, removes) in [(false, false), (false, true), (true, false), (true, true)] {
+        for is_if_stale in [false, true] {
+            let time = ManualTicker::new();
+            let runs = Arc::new(AtomicUsize::new(0));
+            let (open, gate) = mpsc::channel::<()>();
+            let (counted, gate) = (Arc::clone(&runs), Mutex::new(gate));
+            let users: LoadingCache<u64, u64, ()> = Cache::builder()
+                .ticker(time.clone())
+                .loading(loader_fn(move |key: &u64| {
+                    if *key == 1 && counted.fetch_add(1, Ordering::SeqCst) == 1 {
+                        gate.lock().unwrap().recv().unwrap();
+                    }
+                    Ok(*key)
+                }))
+                .refresh_after(refresh::after(SECOND))
+                .build();
+            assert_eq!(users.get(&1), Ok(1));
+            time.advance(SECOND);
+            if joins_a_read {
+                assert_eq!(users.get(&1), Ok(1), "stale");
+            }
+            let late = match is_if_stale {
+                true => users.refresh_if_stale(1).expect("it is stale"),
+                false => users.refresh(1),
+            };
+            until("the loader runs", || runs.load(Ordering::SeqCst) == 2);
+            if removes {
+                users.cache().invalidate(&1);
+            } else {
+                users.cache().insert(1, 99);
+            }
+            open.send(()).unwrap();
+            // Its turn comes when the load has ended.
+            assert_eq!(users.refresh(3).wait(), Ok(Some(3)));
+            if removes {
+                users.cache().insert(1, 8);
+            }
+            time.advance(SECOND);
+            let case = format!("joins: {joins_a_read}, removes: {removes}, {is_if_stale}");
+            let heard = if removes { 1 } else { 99 };
+            assert_eq!(late.wait(), Ok(Some(heard)), "{case}");
+            assert_eq!(runs.load(Ordering::SeqCst), 2, "{case}");
+        }
+    }
+}
+
+/// The two wait for one turn of the key, which is no longer stale then.
+#[test]
+fn the_outcomes_of_two_refreshes_do_not_depend_on_which_is_asked_for_first() {
+    for if_stale_first in [true, false] {
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (_own, users, calls) = with_a_stale_entry(&hangs, |_| ());
+        let if_stale = || users.refresh_if_stale(1).expect("it is stale");
+        let (stale, any);
+        if if_stale_first {
+            stale = if_stale();
+            any = users.refresh(1);
+        } else {
+            any = users.refresh(1);
+            stale = if_stale();
+        }
+        users.cache().insert(1, 99);
+        hangs.store(false, Ordering::SeqCst);
+        assert_eq!(any.wait(), Ok(Some(1)));
+        assert_eq!(stale.wait(), Ok(Some(99)), "it is not stale at its turn");
+        assert_eq!(
+            calls.load(Ordering::SeqCst),
+            2,
+            "the first load, and a refresh"
+        );
+    }
+}
