@@ -40,81 +40,31 @@ pub(super) struct Backend<K, V, E> {
     pub(super) loader: Arc<dyn AnyLoader<K, V, E>>,
     policy: Option<FailurePolicy>,
     failures: Arc<Failures<K, E>>,
+    /// For how many keys a failure is remembered.
+    most_failures: u64,
 }
 
-/// The failures that are remembered.
-pub(super) struct Failures<K, E> {
-    /// Empty before the first.
-    by_key: OnceLock<Cache<K, Arc<Failure<E>>>>,
-    /// For how many keys at most.
-    bound: u64,
-}
+/// The failures that are remembered. Empty before the first.
+pub(super) type Failures<K, E> = OnceLock<Cache<K, Arc<Failure<E>>>>;
 
 /// The last failure of a key's load. It is known by its address.
-struct Failure<E> {
+pub(super) struct Failure<E> {
     /// How often the key's loads have failed in a row.
     count: u32,
     /// What calls get, and until when, in cache time; `None` if only the count is kept.
     remembered: Option<(Arc<E>, u64)>,
 }
 
-impl<K: CacheKey, E: Send + Sync + 'static> Failures<K, E> {
-    /// The failure that calls for this key get at `now`.
-    fn at<Q>(&self, key: &Q, now: impl FnOnce() -> u64) -> Option<LoadError<E>>
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let failure = self.by_key.get()?.get_ref(key)?;
-        let (error, until) = failure.remembered.as_ref()?;
-        if time::is_due(now(), *until) {
-            return None;
-        }
-        Some(LoadError::Failed(Arc::clone(error)))
-    }
-
-    fn count<Q>(&self, key: &Q) -> u32
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        let Some(failures) = self.by_key.get() else {
-            return 0;
-        };
-        match failures.peek_ref(key) {
-            Some(failure) => failure.count,
-            None => 0,
-        }
-    }
-
-    fn insert(&self, key: &K, failure: Arc<Failure<E>>) {
-        let failures = self.by_key.get_or_init(|| {
-            Cache::builder()
-                .max_capacity(self.bound)
-                .eviction_policy(EvictionPolicy::Lru)
-                .scheduler(Scheduler::disabled())
-                .build()
-        });
-        let replaces = failure.count > 1;
-        failures.insert(key.clone(), failure);
-        if replaces {
+/// A load of the key has succeeded.
+pub(super) fn forget<K, E>(failures: &Failures<K, E>, key: &K)
+where
+    K: CacheKey,
+    E: Send + Sync + 'static,
+{
+    if let Some(failures) = failures.get() {
+        if failures.contains_key(key) {
+            failures.invalidate(key);
             free(failures);
-        }
-    }
-
-    /// This failure is none of the key's.
-    fn take_back(&self, key: &K, failure: &Arc<Failure<E>>) {
-        if let Some(failures) = self.by_key.get() {
-            failures.remove_if(key, |last| Arc::ptr_eq(last, failure));
-            free(failures);
-        }
-    }
-
-    /// A load of the key has succeeded.
-    pub(super) fn forget(&self, key: &K) {
-        if let Some(failures) = self.by_key.get() {
-            if failures.contains_key(key) {
-                failures.invalidate(key);
-                free(failures);
-            }
         }
     }
 }
@@ -125,15 +75,18 @@ fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Arc<Failure<E
 }
 
 impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
+    /// Of a cache that holds this many entries at most, as far as that is known.
     pub(super) fn new(
         loader: Arc<dyn AnyLoader<K, V, E>>,
         policy: Option<FailurePolicy>,
         failures: Arc<Failures<K, E>>,
+        entries: Option<u64>,
     ) -> Self {
         Self {
             loader,
             policy,
             failures,
+            most_failures: LEAST_BOUND.max(entries.unwrap_or(0)),
         }
     }
 
@@ -143,7 +96,23 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.failures.at(key, now)
+        let failure = self.failures.get()?.get_ref(key)?;
+        let (error, until) = failure.remembered.as_ref()?;
+        if time::is_due(now(), *until) {
+            return None;
+        }
+        Some(LoadError::Failed(Arc::clone(error)))
+    }
+
+    /// How often the key's loads have failed in a row.
+    fn count(&self, key: &K) -> u32 {
+        let Some(failures) = self.failures.get() else {
+            return 0;
+        };
+        match failures.peek_ref(key) {
+            Some(failure) => failure.count,
+            None => 0,
+        }
     }
 
     /// A load of an absent key has failed. If user code panics, the failure is counted and not
@@ -155,7 +124,7 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
         now: impl FnOnce() -> u64,
     ) {
         let key = load.key();
-        let count = self.failures.count(key).saturating_add(1);
+        let count = self.count(key).saturating_add(1);
         let mut pause = contain(|| self.loader.retry_after(error, count)).unwrap_or_default();
         if pause.is_none() {
             match &self.policy {
@@ -173,21 +142,28 @@ impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
             // A write may have come while the program's code ran.
             if load.revoked().is_none() {
                 let failure = Arc::new(Failure { count, remembered });
-                self.failures.insert(key, Arc::clone(&failure));
+                let failures = self.insert(key, Arc::clone(&failure));
                 if load.revoked().is_some() {
-                    self.failures.take_back(key, &failure);
+                    failures.remove_if(key, |last| Arc::ptr_eq(last, &failure));
+                    free(failures);
                 }
             }
         });
     }
-}
 
-impl<K, E> Failures<K, E> {
-    /// Of a cache that holds this many entries at most, as far as that is known.
-    pub(super) fn new(entries: Option<u64>) -> Self {
-        Self {
-            by_key: OnceLock::new(),
-            bound: LEAST_BOUND.max(entries.unwrap_or(0)),
+    fn insert(&self, key: &K, failure: Arc<Failure<E>>) -> &Cache<K, Arc<Failure<E>>> {
+        let failures = self.failures.get_or_init(|| {
+            Cache::builder()
+                .max_capacity(self.most_failures)
+                .eviction_policy(EvictionPolicy::Lru)
+                .scheduler(Scheduler::disabled())
+                .build()
+        });
+        let replaces = failure.count > 1;
+        failures.insert(key.clone(), failure);
+        if replaces {
+            free(failures);
         }
+        failures
     }
 }

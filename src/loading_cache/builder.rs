@@ -1,6 +1,6 @@
 //! Settings of a loading cache.
 
-use super::backend::{Backend, FailurePolicy, Failures};
+use super::backend::{Backend, FailurePolicy, Failures, forget};
 use super::kinds::{AnyLoader, IntoLoading, Task};
 use super::threads::ReloadThreads;
 use super::{Inner, LoadingCache, Spawner};
@@ -337,11 +337,16 @@ where
             Some(_) => None,
             None => settings.settings.max_capacity,
         };
-        let failures = Arc::new(Failures::new(entries));
+        let failures = Arc::new(Failures::new());
         let forgets = Arc::clone(&failures);
-        settings.settings.forget_failure = Some(Box::new(move |key| forgets.forget(key)));
+        settings.settings.forget_failure = Some(Box::new(move |key| forget(&forgets, key)));
         let cache = settings.try_build()?;
-        let backend = Arc::new(Backend::new(self.loader, self.failure_backoff, failures));
+        let backend = Arc::new(Backend::new(
+            self.loader,
+            self.failure_backoff,
+            failures,
+            entries,
+        ));
         let inner = Inner {
             threads: Arc::new(ReloadThreads::new(
                 Arc::clone(&backend),
