@@ -2,7 +2,7 @@
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{FillOutcome, TakenOut};
+use super::guard::Commit;
 use super::run::{
     Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
@@ -162,15 +162,15 @@ fn apply<K: CacheKey, V: CacheValue, X>(
             let was_there = seen.is_some();
             let_go(seen);
             let replaced = match guard.fill(&mut own, given) {
-                FillOutcome::Stored => own.replaced,
-                FillOutcome::TooLate {
+                Commit::Made(_) => own.replaced,
+                Commit::TooLate {
                     by: RevokedBy::Overwrite,
                     live,
                 } => {
                     let_go(live);
                     was_there
                 }
-                FillOutcome::TooLate { live, .. } => {
+                Commit::TooLate { live, .. } => {
                     let_go((live, key));
                     return Ok(CompResult::Overtaken(Some(own.value)));
                 }
@@ -183,17 +183,17 @@ fn apply<K: CacheKey, V: CacheValue, X>(
             }
         }
         Made::NoValue(_) => match (guard.remove(Outcome::Nothing), seen) {
-            (TakenOut::Entry(RemovalCause::Explicit), Some(seen)) => {
+            (Commit::Made(Some(RemovalCause::Explicit)), Some(seen)) => {
                 let mut entry = seen.with_key(key);
                 entry.stored = false;
                 CompResult::Removed(entry)
             }
-            (TakenOut::Entry(_) | TakenOut::Absent, seen) => {
+            (Commit::Made(_), seen) => {
                 let_go(seen);
                 CompResult::StillNone(key)
             }
-            (TakenOut::Revoked, seen) => {
-                let_go((key, seen));
+            (Commit::TooLate { live, .. }, seen) => {
+                let_go((live, key, seen));
                 CompResult::Overtaken(None)
             }
         },

@@ -84,12 +84,12 @@ pub(crate) type CallGuard<'a, K, V> = Guard<K, V, &'a Engine<K, V>>;
 /// A guard as a value, which keeps no cache alive.
 pub(crate) type OwnedGuard<K, V> = Guard<K, V, WeakHandle<K, V>>;
 
-/// What became of a value that has [filled](Guard::fill) its load.
+/// What became of the write by which a load ends.
 #[must_use]
-pub(crate) enum FillOutcome<V> {
-    /// It was stored.
-    Stored,
-    /// It was not stored: a write has revoked the load, or a newer load; or the cache is gone.
+pub(crate) enum Commit<V> {
+    /// It was made. An entry of the key has left for this cause, if there was one.
+    Made(Option<RemovalCause>),
+    /// It was not made: a write has revoked the load, or a newer load; or the cache is gone.
     TooLate {
         by: RevokedBy,
         /// The live entry of the key, if there is one.
@@ -97,7 +97,7 @@ pub(crate) enum FillOutcome<V> {
     },
 }
 
-impl<V> FillOutcome<V> {
+impl<V> Commit<V> {
     /// What a call returns that wants the key's value: the live entry, or the `own` one, whether or
     /// not that was stored.
     #[inline]
@@ -109,7 +109,7 @@ impl<V> FillOutcome<V> {
                 let_go(own);
                 live
             }
-            Self::Stored | Self::TooLate { live: None, .. } => own,
+            Self::Made(_) | Self::TooLate { live: None, .. } => own,
         }
     }
 }
@@ -330,7 +330,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]
-    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> FillOutcome<V> {
+    pub(crate) fn fill(self, own: &mut Keyless<V>, given: LifetimeSource) -> Commit<V> {
         let engine = self.enter();
         let mut guard = self;
         let Some(engine) = engine.as_deref() else {
@@ -357,7 +357,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         if let Err(panic) = told {
             resume_unwind(panic);
         }
-        FillOutcome::Stored
+        Commit::Made(written.cause)
     }
 
     /// Ends the run of a load whose value was stored: says so in the leader's own copy, and tells
@@ -408,7 +408,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// value get the live one, or the loaded one if there is none.
     #[cold]
     #[inline(never)]
-    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> FillOutcome<V> {
+    fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> Commit<V> {
         let mut live = None;
         if let Some(engine) = engine {
             live = self.share_live(engine);
@@ -416,9 +416,14 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         if live.is_none() {
             self.share(engine, own, NEVER);
         }
+        self.too_late(live)
+    }
+
+    /// The end of a load that was revoked, or whose cache is gone.
+    fn too_late(&self, live: Option<Box<Keyless<V>>>) -> Commit<V> {
         // Of a cache that is gone, the load may be current: its end is as a write that clears all.
         let by = self.load.revoked().unwrap_or(RevokedBy::Overwrite);
-        FillOutcome::TooLate { by, live }
+        Commit::TooLate { by, live }
     }
 
     /// Ends the run of a load that was revoked by the live value that the key has now, if it has
@@ -436,51 +441,45 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     }
 
     /// Removes the key's entry if the load is still current, and ends the run; waiters get `none`,
-    /// or the live value if the load was revoked. Says what became of the entry.
-    pub(crate) fn remove(self, none: Outcome<V>) -> TakenOut {
+    /// or the live value if the load was revoked.
+    pub(crate) fn remove(self, none: Outcome<V>) -> Commit<V> {
         let engine = self.enter();
         let mut guard = self;
         let Some(engine) = engine.as_deref() else {
             guard.end(None, &none, false);
-            return TakenOut::Revoked;
+            return guard.too_late(None);
         };
         let load = &guard.load;
-        let mut outcome = None;
-        let taken = engine.change(
+        let mut left = None;
+        let is_current = engine.change(
             load.hash,
             load.key(),
             |_, _| Decision::Apply(()),
             |(), place, hold| {
                 if !load.is_current() {
-                    return Tried::Done(TakenOut::Revoked);
+                    return Tried::Done(false);
                 }
-                let Confirmed::Occupied(spot) = place else {
-                    return Tried::Done(TakenOut::Absent);
-                };
-                let (cause, now) = engine.take_out(&mut hold.shard, spot);
-                hold.shard.change_loads(|loads| loads.seal(load));
-                outcome = Some(WriteOutcome::of_removal(&hold.shard, now));
-                Tried::Done(TakenOut::Entry(cause))
+                if let Confirmed::Occupied(spot) = place {
+                    let (cause, now) = engine.take_out(&mut hold.shard, spot);
+                    hold.shard.change_loads(|loads| loads.seal(load));
+                    left = Some((cause, WriteOutcome::of_removal(&hold.shard, now)));
+                }
+                Tried::Done(true)
             },
         );
         engine.forget_failure(load.key());
-        if taken != TakenOut::Revoked || guard.share_live(engine).is_none() {
-            guard.end(Some(engine), &none, false);
+        if !is_current {
+            let live = guard.share_live(engine);
+            if live.is_none() {
+                guard.end(Some(engine), &none, false);
+            }
+            return guard.too_late(live);
         }
-        if let Some(outcome) = outcome {
-            engine.after_write(outcome);
-        }
-        taken
+        guard.end(Some(engine), &none, false);
+        let Some((cause, outcome)) = left else {
+            return Commit::Made(None);
+        };
+        engine.after_write(outcome);
+        Commit::Made(Some(cause))
     }
-}
-
-/// What the end of a load has taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TakenOut {
-    /// The key's entry, for this cause.
-    Entry(RemovalCause),
-    /// Nothing: the key was absent.
-    Absent,
-    /// Nothing: the load was no longer current.
-    Revoked,
 }

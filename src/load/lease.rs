@@ -1,7 +1,7 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
 use super::claim::{Claim, Claimant, Request};
-use super::guard::{FillOutcome, OwnedGuard};
+use super::guard::{Commit, OwnedGuard};
 use super::key::ToKey;
 use crate::RandomState;
 use crate::cache::Cache;
@@ -194,14 +194,14 @@ where
     fn fill_as(self, value: V, given: LifetimeSource) -> Filled<V> {
         let mut own = Keyless::made(value);
         match self.guard.fill(&mut own, given) {
-            FillOutcome::Stored => Filled::Stored,
-            FillOutcome::TooLate {
+            Commit::Made(_) => Filled::Stored,
+            Commit::TooLate {
                 live: Some(live), ..
             } => Filled::Lost {
                 current: live.value,
                 yours: own.value,
             },
-            FillOutcome::TooLate { live: None, .. } => Filled::Revoked(own.value),
+            Commit::TooLate { live: None, .. } => Filled::Revoked(own.value),
         }
     }
 }

@@ -24,7 +24,7 @@
 //! | `Made` | what has that made? | `conclude` |
 //! | `Condition` | may the value be stored? | [`Guard::fill`] |
 //! | `Outcome` | what do the calls hear that wait? | `Load::end` |
-//! | `FillOutcome`, `TakenOut` | what became of the entry? | the methods |
+//! | `Commit` | was its write made? | the methods |
 //!
 //! What a load is, and which calls wait for it, stands below the map (`flight`). Here `claim`,
 //! `wait` and `guard` have its begin, the waits for it and its end; `run` what all methods share.

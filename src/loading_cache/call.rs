@@ -117,7 +117,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             }
             Ok(None) if old.is_some() => {
                 let_go(old);
-                _ = self.remove(Outcome::Absent);
+                let_go(self.remove(Outcome::Absent));
             }
             Ok(None) => self.fail(&Outcome::Absent),
             Err(error) => {
