@@ -4,7 +4,7 @@
 //! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
-use super::claim::{Claim, Claimant, Request, Runs};
+use super::claim::{Claim, Claimant, Runs};
 use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option};
 use super::{CacheKey, CacheValue};
@@ -108,15 +108,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         // While a call loads its own keys it must not be offered the lead of another: that load
         // would then wait for this call's own keys, and their closure might even wait for that
         // load. So it looks again.
-        let request = Request {
-            runs: match &launch {
-                Some(_) => Runs::Elsewhere {
-                    accepts: Want::Settled(TypeId::of::<E>()),
-                },
-                None => Runs::Here,
-            },
-            ..Request::of(Want::OptionalForNow)
-        };
+        let want = Want::OptionalForNow;
         let missing = mem::take(&mut keys.missing);
         let mut guards = Vec::with_capacity(missing.len());
         let mut waits = VecDeque::new();
@@ -127,7 +119,12 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                 refused = Some(error);
                 continue;
             }
-            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), request);
+            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), want);
+            if launch.is_some() {
+                claimant.runs = Runs::Elsewhere {
+                    accepts: Want::Settled(TypeId::of::<E>()),
+                };
+            }
             match claimant.begin() {
                 Some(Claim::Guard(guard, _)) => match guard.unless(&refuse) {
                     Ok(guard) => {

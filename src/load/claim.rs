@@ -72,39 +72,6 @@ pub(crate) enum Runs {
     AtItsTurn,
 }
 
-/// What a call wants of the key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) want: Want,
-    pub(crate) replaces: Replaces,
-    /// Whether the call waits for another call's load.
-    pub(crate) may_wait: bool,
-    pub(crate) runs: Runs,
-}
-
-impl Request {
-    /// The request of a call that waits. If it wants its own turn, it takes that whether the key
-    /// has an entry or not.
-    #[inline]
-    pub(crate) const fn of(want: Want) -> Self {
-        Self {
-            want,
-            replaces: match want {
-                Want::OwnTurn => Replaces::Any,
-                _ => Replaces::Nothing,
-            },
-            may_wait: true,
-            runs: Runs::Here,
-        }
-    }
-
-    /// Whether the load is a reload if the key has a live entry.
-    #[inline]
-    fn reloads(&self) -> bool {
-        self.replaces != Replaces::Nothing && self.want != Want::OwnTurn
-    }
-}
-
 /// A call that has yet to get its claim.
 ///
 /// | the call | from | until |
@@ -117,7 +84,12 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     hash: u64,
     /// `None` once a load of this call has taken it.
     key: Option<K>,
-    pub(crate) request: Request,
+    /// Which outcomes of another call's load the call accepts.
+    pub(crate) want: Want,
+    pub(crate) replaces: Replaces,
+    /// Whether the call waits for another call's load.
+    pub(crate) may_wait: bool,
+    pub(crate) runs: Runs,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
     /// The load that the call has joined, with its ticket.
@@ -140,13 +112,21 @@ impl<K, V, C: ToCache<K, V>> Drop for Claimant<K, V, C> {
 }
 
 impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
+    /// A call that waits, and runs its own code. If it wants its own turn, it takes that whether
+    /// the key has an entry or not.
     #[inline]
-    pub(crate) fn new(cache: C, hash: u64, key: K, request: Request) -> Self {
+    pub(crate) fn new(cache: C, hash: u64, key: K, want: Want) -> Self {
         Self {
             cache,
             hash,
             key: Some(key),
-            request,
+            want,
+            replaces: match want {
+                Want::OwnTurn => Replaces::Any,
+                _ => Replaces::Nothing,
+            },
+            may_wait: true,
+            runs: Runs::Here,
             ticket: None,
             waits: None,
             waits_for_own: false,
@@ -155,9 +135,15 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
+    /// Whether the load is a reload if the key has a live entry.
+    #[inline]
+    fn reloads(&self) -> bool {
+        self.replaces != Replaces::Nothing && self.want != Want::OwnTurn
+    }
+
     /// A thread makes the call, and waits for it: if it wants its turn, it may spin.
     pub(super) fn may_spin(&mut self) {
-        self.spins = !IS_MODEL && self.request.want == Want::OwnTurn;
+        self.spins = !IS_MODEL && self.want == Want::OwnTurn;
     }
 
     /// The call waits for this load from now on, and no longer for what it has waited for.
@@ -201,7 +187,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
 
     /// A call that had other work to do now waits like any other call.
     pub(crate) fn wait_now(&mut self) {
-        self.request.want = Want::Optional;
+        self.want = Want::Optional;
         if let Some((load, ticket)) = &self.waits {
             load.wait_now(*ticket);
         }
@@ -223,7 +209,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     /// its own load gives up if that is late. If the load of another call is late, it goes on once,
     /// with the newer load.
     fn gives_up(&mut self, is_overdue: bool) -> bool {
-        if self.request.runs == Runs::Here {
+        if self.runs == Runs::Here {
             return false;
         }
         let revoked = match &self.waits {
@@ -236,14 +222,14 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             None => is_overdue,
         };
         if !is_late {
-            if revoked.is_some() && self.request.replaces == Replaces::Any {
+            if revoked.is_some() && self.replaces == Replaces::Any {
                 // A refresh takes what a write has stored meanwhile.
-                self.request.replaces = Replaces::Nothing;
+                self.replaces = Replaces::Nothing;
             }
             return false;
         }
         // A refresh has timed out also if it did not begin the load.
-        let is_own = self.waits_for_own || self.request.replaces != Replaces::Nothing;
+        let is_own = self.waits_for_own || self.replaces != Replaces::Nothing;
         let was_late = mem::replace(&mut self.was_late, true);
         was_late || (is_own && revoked.is_none())
     }
@@ -273,7 +259,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     }
                     self.take_key_again();
                     // A compute whose turn it is to look again keeps that, too.
-                    if self.request.want != Want::OwnTurn {
+                    if self.want != Want::OwnTurn {
                         self.wait_no_longer();
                     }
                 }
@@ -310,7 +296,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         let claim = self.claim_or_join(&engine)?;
         // It may call wakers.
         self.wait_no_longer();
-        if let (Claim::Guard(guard, _), Runs::Elsewhere { accepts }) = (&claim, self.request.runs) {
+        if let (Claim::Guard(guard, _), Runs::Elsewhere { accepts }) = (&claim, self.runs) {
             self.wait_for_own(guard, accepts);
         }
         Some(claim)
@@ -365,7 +351,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     guard = Guard::running(self.cache.clone(), load, live.is_none());
                     let mut seen = None;
                     if let Some(node) = live {
-                        if !self.request.reloads() {
+                        if !self.reloads() {
                             // User code: `Clone`.
                             seen = Some(engine.copy_of(node));
                         }
@@ -450,12 +436,12 @@ where
     #[inline]
     fn expects_absent(&self) -> bool {
         // Most calls have just looked the key up.
-        self.call.request.replaces == Replaces::Nothing
+        self.call.replaces == Replaces::Nothing
     }
 
     #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Decision<u64, Begun<K, V>> {
-        if self.call.request.replaces == Replaces::Nothing {
+        if self.call.replaces == Replaces::Nothing {
             if let Some(node) = found {
                 if self.engine.is_live(node) {
                     return Decision::End(Begun::Live(node));
@@ -473,13 +459,12 @@ where
         place: Confirmed<'s, K, V>,
         hold: &mut Hold<'_, 's, K, V>,
     ) -> Tried<u64, Begun<K, V>> {
-        let request = self.call.request;
         let mut live = None;
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
                 due = Some(spot);
-            } else if request.replaces == Replaces::Nothing {
+            } else if self.call.replaces == Replaces::Nothing {
                 return Tried::Again(now);
             } else {
                 live = Some(spot.node);
@@ -489,21 +474,21 @@ where
         // place of an overdue one if there is one.
         let mut idle = None;
         if let Some(load) = hold.load().cloned() {
-            if load.is_free_for(self.call.ticket, request.want) {
+            if load.is_free_for(self.call.ticket, self.call.want) {
                 idle = Some(load);
             } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
                 return Tried::Done(self.leave_it_to(load, live));
             }
         }
-        if request.replaces == Replaces::Stale && !is_stale(live, now) {
+        if self.call.replaces == Replaces::Stale && !is_stale(live, now) {
             return Tried::Done(match live {
                 // A read has its value already.
-                _ if !request.may_wait => Begun::Busy,
+                _ if !self.call.may_wait => Begun::Busy,
                 Some(node) => Begun::Live(node),
                 None => Begun::Absent,
             });
         }
-        if request.runs == Runs::AtItsTurn {
+        if self.call.runs == Runs::AtItsTurn {
             return Tried::Done(Begun::Busy);
         }
         if self.tells_first {
@@ -524,7 +509,7 @@ where
         }
         let load = self.lead(now, idle, hold);
         if let Some(node) = live {
-            if request.reloads() {
+            if self.call.reloads() {
                 self.engine.begin_reload(&load, node, now);
             }
         }
@@ -555,10 +540,9 @@ where
 
     /// Another call leads this load: the call joins it, if it may wait.
     fn leave_it_to(&mut self, load: Arc<Load<K, V>>, live: Option<NodePtr<K, V>>) -> Begun<K, V> {
-        let request = self.call.request;
-        if !request.may_wait {
+        if !self.call.may_wait {
             return match live {
-                Some(node) if !request.reloads() => Begun::Live(node),
+                Some(node) if !self.call.reloads() => Begun::Live(node),
                 _ => Begun::Busy,
             };
         }
@@ -566,7 +550,7 @@ where
             return Begun::Near(load);
         }
         let ticket = *self.call.ticket.get_or_insert_with(Ticket::draw);
-        load.join(ticket, request.want);
+        load.join(ticket, self.call.want);
         Begun::Joined(load, ticket)
     }
 

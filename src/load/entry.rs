@@ -1,7 +1,7 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key;
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
-use super::claim::{Claim, Claimant, Request};
+use super::claim::{Claim, Claimant};
 use super::guard::Commit;
 use super::run::{
     Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
@@ -256,14 +256,9 @@ where
     fn claimant(self, want: Want, may_wait: bool) -> KeyClaimant<'a, K, V> {
         let engine = self.cache.engine();
         let key = self.key;
-        let request = Request {
-            may_wait,
-            ..Request::of(want)
-        };
-        (
-            key.clone(),
-            Claimant::new(engine, self.cache.hash(&key), key, request),
-        )
+        let mut claimant = Claimant::new(engine, self.cache.hash(&key), key.clone(), want);
+        claimant.may_wait = may_wait;
+        (key, claimant)
     }
 
     /// The entry of the key if its value is kept; else one with a value that is made, if the call

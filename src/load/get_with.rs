@@ -1,7 +1,7 @@
 //! `get_with` and its variants: the value of a key, loaded if it is absent.
 #![allow(unsafe_code)]
 
-use super::claim::{Claimant, Request};
+use super::claim::Claimant;
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use crate::cache::Cache;
 use crate::compute::Keyless;
@@ -75,7 +75,7 @@ where
         want: Want,
         make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
     ) -> Result<V, Outcome<V>> {
-        let mut claimant = Claimant::new(self.engine(), hash, key, Request::of(want));
+        let mut claimant = Claimant::new(self.engine(), hash, key, want);
         unboxed(conclude(claimant.run_here(make)))
     }
 
@@ -104,7 +104,7 @@ where
                 if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
                     break 'found Ok(value);
                 }
-                let mut claimant = Claimant::new(engine, hash, to_key(key), Request::of(want));
+                let mut claimant = Claimant::new(engine, hash, to_key(key), want);
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.

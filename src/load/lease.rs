@@ -1,6 +1,6 @@
 //! Leases: the right to load a key as a value, for code that cannot run inside a closure.
 
-use super::claim::{Claim, Claimant, Request};
+use super::claim::{Claim, Claimant};
 use super::guard::{Commit, OwnedGuard};
 use super::key::ToKey;
 use crate::RandomState;
@@ -412,10 +412,9 @@ where
         if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
             return Leased::Found(value);
         }
-        let mut ask = Request::of(Want::Value);
-        ask.may_wait = may_wait;
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.
-        let mut claimant = Claimant::new(engine, hash, to_key(key), ask);
+        let mut claimant = Claimant::new(engine, hash, to_key(key), Want::Value);
+        claimant.may_wait = may_wait;
         match claimant.claim().await {
             Claim::Value(seen) => Leased::Found(seen.value),
             Claim::Failed(_) | Claim::TimedOut | Claim::Gone => {

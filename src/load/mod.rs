@@ -45,7 +45,7 @@ pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
-pub(crate) use claim::{Claim, Claimant, Replaces, Request, Runs};
+pub(crate) use claim::{Claim, Claimant, Replaces, Runs};
 pub(crate) use guard::{Guard, OwnedGuard, ToCache};
 pub(crate) use run::{error_of, fallible, lead};
 

@@ -68,7 +68,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         if !IS_MODEL && polled_by_block(cx) {
             let [least, most] = PATIENCE;
             let mut patience = left.map(|left| left.clamp(least, most));
-            if self.request.want == Want::OwnTurn {
+            if self.want == Want::OwnTurn {
                 patience = patience.or(Some(TURN_PATIENCE));
             }
             let awaited = Box::new(AwaitedLoad {

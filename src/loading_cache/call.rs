@@ -14,8 +14,8 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome, Want};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, Request, Runs, ToCache,
-    error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, Runs, ToCache, error_of,
+    fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
@@ -267,13 +267,10 @@ where
         let Some(spawner) = spawner else {
             return threads.reload_soon(hash, key, hint);
         };
-        let request = Request {
-            replaces: Replaces::Stale,
-            may_wait: false,
-            ..Request::of(fallible::<LoadError<E>>())
-        };
-        let claim = Claimant::new(engine, hash, key, request).begin();
-        if let Some(Claim::Guard(guard, _)) = claim {
+        let mut call = Claimant::new(engine, hash, key, fallible::<LoadError<E>>());
+        call.replaces = Replaces::Stale;
+        call.may_wait = false;
+        if let Some(Claim::Guard(guard, _)) = call.begin() {
             self.inner.launch(spawner, guard);
         }
     }

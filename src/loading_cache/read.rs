@@ -10,8 +10,7 @@ use crate::compute::Keyless;
 use crate::contain::with_name;
 use crate::engine::WeakHandle;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Request, Runs, ToKey,
-    fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Runs, ToKey, fallible,
 };
 use crate::operations::EntryRef;
 use crate::stats::Count;
@@ -100,16 +99,13 @@ where
         if let Some(error) = self.remembered(key) {
             return Err(error);
         }
-        let request = Request {
-            runs: match &self.inner.spawner {
-                Some(_) => elsewhere::<E>(),
-                None => Runs::Here,
-            },
-            ..Request::of(fallible::<LoadError<E>>())
-        };
         let key = key.to_key();
         let hash = self.cache.hash(&key);
-        let mut call = Claimant::new(self.cache.engine(), hash, key, request);
+        let want = fallible::<LoadError<E>>();
+        let mut call = Claimant::new(self.cache.engine(), hash, key, want);
+        if self.inner.spawner.is_some() {
+            call.runs = elsewhere::<E>();
+        }
         loop {
             let result = match call.claim().await {
                 // The load of another call may have failed since this one looked.
@@ -305,16 +301,13 @@ where
     }
 
     fn begin_refresh(&self, hash: u64, key: K, replaces: Replaces) -> Refreshing<V, E> {
-        let request = Request {
-            replaces,
-            runs: match &self.inner.spawner {
-                Some(_) => elsewhere::<E>(),
-                None => Runs::AtItsTurn,
-            },
-            ..Request::of(settled::<E>())
-        };
         // It keeps no cache alive.
-        let mut call = Claimant::new(self.cache.downgrade(), hash, key, request);
+        let mut call = Claimant::new(self.cache.downgrade(), hash, key, settled::<E>());
+        call.replaces = replaces;
+        call.runs = match &self.inner.spawner {
+            Some(_) => elsewhere::<E>(),
+            None => Runs::AtItsTurn,
+        };
         let turn = match call.begin() {
             Some(claim) => self.inner.go_on(hash, call, claim),
             // It waits for the load of another call.
@@ -454,7 +447,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
                 come((call, None))
             }
             (None, Claim::Busy) => {
-                let replaces = call.request.replaces;
+                let replaces = call.replaces;
                 self.threads.refresh(hash, call.into_key(), replaces)
             }
             (Some(_), Claim::Busy) | (None, Claim::Guard(..)) => {

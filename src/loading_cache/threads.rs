@@ -34,7 +34,7 @@ use super::turn::{Caller, SharedTurn, turn};
 use crate::contain::contain;
 use crate::engine::WeakHandle;
 use crate::load::{
-    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Request, Runs, ToCache,
+    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Runs, ToCache,
 };
 use crate::sync::block::poll_once;
 use crate::sync::place::{Overseer, Stage, work_at};
@@ -436,17 +436,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         // Those that replace a stale entry only come first: what they hear does not depend on the
         // reload that another one begins over a fresh entry.
         job.refreshes.sort_by_key(|(replaces, _)| *replaces);
-        let claimant =
-            |request| Claimant::new(self.cache.clone(), job.hash, K::clone(&job.key), request);
+        let claimant = |replaces| {
+            let key = K::clone(&job.key);
+            let mut call = Claimant::new(self.cache.clone(), job.hash, key, settled::<E>());
+            call.replaces = replaces;
+            call
+        };
         let mut guards = Vec::new();
         // A `Clone` that panics for one of them ends no other.
         if job.hint != 0 {
             contain(|| {
-                let mut call = claimant(Request {
-                    replaces: Replaces::Stale,
-                    may_wait: false,
-                    ..Request::of(settled::<E>())
-                });
+                let mut call = claimant(Replaces::Stale);
+                call.may_wait = false;
                 if let Some(Claim::Guard(led, _)) = call.begin() {
                     guards.push(self.in_background(led));
                 }
@@ -454,11 +455,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
         for (replaces, caller) in job.refreshes {
             contain(|| {
-                let mut call = claimant(Request {
-                    replaces,
-                    runs: elsewhere::<E>(),
-                    ..Request::of(settled::<E>())
-                });
+                let mut call = claimant(replaces);
+                call.runs = elsewhere::<E>();
                 let mut claim = call.begin();
                 if let Some(Claim::Guard(led, _)) = claim {
                     // The call waits for this load.
@@ -466,7 +464,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                     claim = None;
                 }
                 // If it has to ask again, it waits for another turn.
-                call.request.runs = Runs::AtItsTurn;
+                call.runs = Runs::AtItsTurn;
                 caller.call((call, claim));
             });
         }
