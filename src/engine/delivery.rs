@@ -73,19 +73,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 /// How often in a row a call that waits offers a delivery in vain, before it waits no longer.
 const MAX_REFUSALS: u32 = 2;
 
-/// How a wait for other threads has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    Delivered,
-    /// The caller's condition has ended it.
-    Stopped,
-    /// The thread that delivers waits for a load that the calling thread leads; or, for long, for
-    /// one that no thread leads, so that the calling thread may be the one to end it.
-    Stuck,
-    /// No thread takes the offer.
-    Refused,
-}
-
 /// One removal to be delivered: the node that has left, and why.
 pub(crate) type Notification<K, V> = (NodePtr<K, V>, RemovalCause);
 
@@ -292,7 +279,7 @@ impl<K, V> Notifier<K, V> {
         most: u64,
         mut deliver: impl FnMut(),
         keep_waiting: impl FnMut() -> bool,
-    ) -> Awaited {
+    ) {
         self.wait_for(
             most,
             |state| state.deliverer.is_some(),
@@ -301,17 +288,18 @@ impl<K, V> Notifier<K, V> {
                 true
             },
             keep_waiting,
-        )
+        );
     }
 
     /// As [`deliver_or_wait`](Self::deliver_or_wait), but while no thread delivers, and no delivery
-    /// is offered, calls `offer`: false if no thread takes the offer.
+    /// is offered, calls `offer`: false if no thread takes the offer. Then this ends, and returns
+    /// false as well.
     pub(crate) fn await_delivered(
         &self,
         most: u64,
         offer: impl FnMut() -> bool,
         keep_waiting: impl FnMut() -> bool,
-    ) -> Awaited {
+    ) -> bool {
         self.wait_for(
             most,
             |state| state.deliverer.is_some() || state.offered,
@@ -321,14 +309,17 @@ impl<K, V> Notifier<K, V> {
     }
 
     /// Waits until `most` were delivered, or all that were posted. Calls `tell` unless the listener
-    /// is told, or soon will be; false if it never will.
+    /// is told, or soon will be. False if `tell` says that it never will.
+    ///
+    /// Ends early, too, if the thread that delivers waits for a load that the calling thread leads;
+    /// or, for long, for one that no thread leads: the calling thread may be the one to end it.
     fn wait_for(
         &self,
         most: u64,
         is_told: impl Fn(&DeliveryState<K, V>) -> bool,
         mut tell: impl FnMut() -> bool,
         mut keep_waiting: impl FnMut() -> bool,
-    ) -> Awaited {
+    ) -> bool {
         debug_assert!(!inside_listener());
         let mut seen = 0;
         let mut refusals = 0;
@@ -342,15 +333,12 @@ impl<K, V> Notifier<K, V> {
             let delivered = state.delivered;
             let deliverer = state.deliverer;
             if delivered >= most.min(state.posted) {
-                return Awaited::Delivered;
+                return true;
             }
             let must_tell = !is_told(&state);
             drop(state);
-            if !keep_waiting() {
-                return Awaited::Stopped;
-            }
-            if !wait.lasts(deliverer.as_slice()) {
-                return Awaited::Stuck;
+            if !keep_waiting() || !wait.lasts(deliverer.as_slice()) {
+                return true;
             }
             if delivered != seen || deliverer.is_some() {
                 seen = delivered;
@@ -359,7 +347,7 @@ impl<K, V> Notifier<K, V> {
             if must_tell {
                 refusals += 1;
                 if refusals > MAX_REFUSALS || !tell() {
-                    return Awaited::Refused;
+                    return false;
                 }
                 continue;
             }
@@ -485,11 +473,14 @@ impl<K, V> Engine<K, V> {
             Some(Delivery::Caller) => self.deliver_here(),
             Some(Delivery::Background) if !inside_listener() && !self.has_pending() => {
                 let next = self.next_visit();
-                let is_due = || {
+                let mut is_due = false;
+                self.await_delivery(|| {
                     let now = self.clock.now();
-                    waking.is_run_due(now) || next.is_some_and(|next| time::is_due(now, next))
-                };
-                return self.await_delivery(|| !is_due()) == Awaited::Stopped;
+                    is_due =
+                        waking.is_run_due(now) || next.is_some_and(|next| time::is_due(now, next));
+                    !is_due
+                });
+                return is_due;
             }
             // The run goes on while another thread delivers.
             _ => _ = self.offer_delivery(),
@@ -499,18 +490,15 @@ impl<K, V> Engine<K, V> {
 
     /// Waits until the shared threads have delivered what waits now. If no thread can be started,
     /// delivers it itself.
-    fn await_delivery(&self, keep_waiting: impl FnMut() -> bool) -> Awaited {
+    fn await_delivery(&self, keep_waiting: impl FnMut() -> bool) {
         let notifier = &self.notifier;
         if notifier.waiting() == 0 {
-            return Awaited::Delivered;
+            return;
         }
         let most = notifier.posted() + EXTRA_DELIVERIES;
-        let awaited = notifier.await_delivered(most, || self.offer_delivery(), keep_waiting);
-        if awaited == Awaited::Refused {
+        if !notifier.await_delivered(most, || self.offer_delivery(), keep_waiting) {
             self.deliver_here();
-            return Awaited::Delivered;
         }
-        awaited
     }
 
     /// `run_pending_tasks`: when it returns, all that was posted before the call is delivered.

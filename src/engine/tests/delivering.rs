@@ -1,6 +1,5 @@
 //! In which order notifications are delivered, and how many together.
 
-use super::super::delivery::Awaited;
 use super::super::pass::Plan;
 use crate::sync::cycle::is_noted;
 use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, Scheduler};
@@ -104,8 +103,7 @@ fn a_call_that_delivers_itself_waits_for_no_offer() {
         turns += 1;
         turns < 10
     };
-    let awaited = notifier.deliver_or_wait(1, deliver_here, keep_waiting);
-    assert_eq!(awaited, Awaited::Delivered);
+    notifier.deliver_or_wait(1, deliver_here, keep_waiting);
     assert_eq!(delivered.try_iter().collect::<Vec<_>>(), [1]);
 }
 
@@ -140,8 +138,8 @@ fn a_thread_that_delivers_is_not_noted_as_one_that_waits() {
         };
         let notifier = &cache.engine().notifier;
         let deliver_here = || _ = deliver(&cache, u64::MAX);
-        let awaited = notifier.deliver_or_wait(33, deliver_here, keep_waiting);
-        assert_eq!(awaited, Awaited::Delivered);
+        notifier.deliver_or_wait(33, deliver_here, keep_waiting);
+        assert_eq!(notifier.delivered(), 33);
     });
     assert_eq!(cache.engine().notifier.listener_panics(), 0);
 }
