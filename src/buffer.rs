@@ -21,7 +21,7 @@
 //! # Cost
 //!
 //! An offer is one uncontended compare-exchange. Which reads are offered depends on the cache
-//! ([`Recording`]):
+//! ([`ReadBuffer::record_each`]):
 //!
 //! - In a large adaptive cache a node is offered at most once for each *stamp*. Two reads of a node
 //!   under the same stamp tell the size policy next to nothing new. When the stamp is renewed, says
@@ -40,15 +40,6 @@ use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, IS_MODEL, Ordering};
 use std::ptr;
-
-/// Which reads the size policy hears of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recording {
-    /// Each read, but for one of the entry that the ring's last event names already.
-    Each,
-    /// The first read of a node under each stamp.
-    OncePerStamp,
-}
 
 /// The stamp under which each read is recorded: no node ever has it.
 const EACH_READ: u8 = u8::MAX;
@@ -174,29 +165,27 @@ impl<K, V> ReadBuffer<K, V> {
         }
     }
 
-    /// Makes `stripes` rings for the parts of a cache, of both a power of two.
-    pub(crate) fn new(stripes: usize, parts: u8, recording: Recording) -> Self {
+    /// Makes `stripes` rings for the parts of a cache, of both a power of two. The first read of a
+    /// node under each stamp is recorded.
+    pub(crate) fn new(stripes: usize, parts: u8) -> Self {
         debug_assert!(stripes.is_power_of_two() && parts.is_power_of_two());
-        let reads = Self {
+        Self {
             stripes: (0..stripes).map(|_| Padded(Ring::new())).collect(),
             stamp: AtomicU8::new(FIRST_STAMP),
             parts,
-        };
-        reads.record(recording);
-        reads
+        }
     }
 
-    /// Says which reads are recorded from now on.
+    /// From now on each read is recorded, but for one of the entry that the ring's last event names
+    /// already; or, if not `each`, the first read of a node under each stamp.
     ///
     /// Call it with the maintenance lock held, or before the rings are shared.
-    pub(crate) fn record(&self, recording: Recording) {
-        let each = self.records_each();
-        match recording {
-            Recording::Each if each => {}
-            Recording::Each => self.stamp.store(EACH_READ, Ordering::Relaxed),
-            Recording::OncePerStamp if each => self.stamp.store(FIRST_STAMP, Ordering::Relaxed),
-            Recording::OncePerStamp => {}
+    pub(crate) fn record_each(&self, each: bool) {
+        if each == self.records_each() {
+            return;
         }
+        let stamp = if each { EACH_READ } else { FIRST_STAMP };
+        self.stamp.store(stamp, Ordering::Relaxed);
     }
 
     /// Whether each read is recorded. Relaxed: it changes under a maintenance lock.

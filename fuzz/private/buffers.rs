@@ -7,7 +7,7 @@
 //! there.
 
 use super::script::{Script, make};
-use crate::buffer::{LEN, Offer, ReadBuffer, Recording, Ring};
+use crate::buffer::{LEN, Offer, ReadBuffer, Ring};
 use crate::engine::delivery::{Notification, Notifier};
 use crate::listener::RemovalCause;
 use crate::map::{Batch, EventKind, WriteEvent};
@@ -85,7 +85,7 @@ struct Bench {
     nodes: Vec<Event>,
     domain: Domain,
     reads: ReadBuffer<u64, u64>,
-    recording: Recording,
+    records_each: bool,
     read: VecDeque<usize>,
     seen: [u8; CROWD],
     stamp: u8,
@@ -104,13 +104,10 @@ pub fn buffers_against_queues(data: &[u8]) {
         .map(|number| slab.place(&mut make(number, number, number), Times::NONE))
         .collect();
     let kind = script.operand();
-    let recording = if kind & 0x40 == 0 {
-        Recording::OncePerStamp
-    } else {
-        Recording::Each
-    };
-    let reads = ReadBuffer::new(1 << (kind % 4), 1, recording);
-    let mut bench = Bench::new(nodes, reads, recording, kind & 0x80 == 0);
+    let records_each = kind & 0x40 != 0;
+    let reads = ReadBuffer::new(1 << (kind % 4), 1);
+    reads.record_each(records_each);
+    let mut bench = Bench::new(nodes, reads, records_each, kind & 0x80 == 0);
     while let Some(operation) = script.operation() {
         bench.step(operation, &mut script);
     }
@@ -121,7 +118,7 @@ impl Bench {
     fn new(
         nodes: Vec<Event>,
         reads: ReadBuffer<u64, u64>,
-        recording: Recording,
+        records_each: bool,
         listens: bool,
     ) -> Self {
         let stage = Arc::new(Mutex::new(Stage {
@@ -145,7 +142,7 @@ impl Bench {
             nodes,
             domain: Domain::new(),
             reads,
-            recording,
+            records_each,
             read: VecDeque::new(),
             seen: [0; CROWD],
             stamp: 1,
@@ -203,7 +200,7 @@ impl Bench {
     }
 
     fn should_record(&self, number: usize) -> bool {
-        self.recording == Recording::Each || self.seen[number] != self.stamp
+        self.records_each || self.seen[number] != self.stamp
     }
 
     /// A write has put a node, which has the stamp of the one before, in its place.

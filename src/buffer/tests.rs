@@ -63,7 +63,7 @@ fn a_read_is_recorded_once_for_each_stamp() {
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
     let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
-    let reads = ReadBuffer::new(4, 1, Recording::OncePerStamp);
+    let reads = ReadBuffer::new(4, 1);
     let domain = Domain::new();
     // The stamp wraps, and never takes the value of a node that was never read.
     for _ in 0..300 {
@@ -92,7 +92,8 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
     let [a, b]: [NodePtr<u64, ()>; 2] = [0, 1].map(&mut make);
-    let (reads, domain) = (ReadBuffer::new(4, 1, Recording::Each), Domain::new());
+    let (reads, domain) = (ReadBuffer::new(4, 1), Domain::new());
+    reads.record_each(true);
     let read = |node| {
         assert!(reads.should_record(node));
         reads.offer(node, 0, &domain.pin())
@@ -110,10 +111,10 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
         reads.renew();
         assert!(reads.record_write(a), "each replacement counts");
     }
-    reads.record(Recording::OncePerStamp);
+    reads.record_each(false);
     assert_eq!(read(a), Offer::Taken(1));
     assert!(!reads.should_record(a));
-    reads.record(Recording::Each);
+    reads.record_each(true);
     assert!(reads.should_record(a));
 }
 
@@ -123,7 +124,7 @@ fn a_read_whose_offer_failed_is_recorded_again() {
     let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
         .map(|number| slab.place(&mut NewNode::new(number, (), 0, 1), Times::NONE))
         .collect();
-    let reads = ReadBuffer::new(1, 1, Recording::OncePerStamp);
+    let reads = ReadBuffer::new(1, 1);
     let domain = Domain::new();
     for &node in &nodes {
         reads.offer(node, 0, &domain.pin());
@@ -136,7 +137,9 @@ fn a_read_whose_offer_failed_is_recorded_again() {
 fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
     let mut slab = Slab::new(Columns::default());
     let node = slab.place(&mut NewNode::new(7, (), 0, 1), Times::NONE);
-    let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, 1, Recording::Each));
+    let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, 1));
+    reads.record_each(true);
+    one.record_each(true);
     let domain = Domain::new();
     let barrier = std::sync::Barrier::new(3);
     // Three threads alive at the same time have three numbers. Not all of them can agree in the

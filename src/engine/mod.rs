@@ -224,7 +224,7 @@ impl<K, V> Engine<K, V> {
         let bound = settings.max_capacity;
         let eviction_policy = settings.eviction_policy.unwrap_or_default();
         let reads = match bound {
-            Some(max) => ReadBuffer::new(rings(parts), parts as u8, eviction_policy.recording(max)),
+            Some(_) => ReadBuffer::new(rings(parts), parts as u8),
             None => ReadBuffer::none(),
         };
         let delivery = match &settings.listener {
@@ -393,7 +393,8 @@ impl<K, V> Engine<K, V> {
         if self.batch_soft_limit.load(Ordering::Relaxed) != limit {
             self.batch_soft_limit.store(limit, Ordering::Relaxed);
         }
-        self.reads.record(self.eviction_policy.recording(size));
+        self.reads
+            .record_each(self.eviction_policy.hears_each_read(size));
     }
 
     /// Whether an entry of this weight is heavier than the whole bound.

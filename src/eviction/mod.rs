@@ -39,7 +39,6 @@ mod set_dueling;
 mod tests;
 mod window;
 
-use crate::buffer::Recording;
 use crate::list::{List, QUEUE};
 use crate::node::{EntryPtr, NodePtr};
 use ghosts::mix_bits_twice;
@@ -105,14 +104,10 @@ pub enum EvictionPolicy {
 }
 
 impl EvictionPolicy {
-    /// Which reads the policy hears of under this bound: each one, if it promises the order of use,
-    /// or if few entries make the order matter.
-    pub(crate) fn recording(self, max: u64) -> Recording {
-        if self == Self::Lru || self.is_small(max) {
-            Recording::Each
-        } else {
-            Recording::OncePerStamp
-        }
+    /// Whether the policy hears of each read under this bound: it promises the order of use, or few
+    /// entries make the order matter.
+    pub(crate) fn hears_each_read(self, max: u64) -> bool {
+        self == Self::Lru || self.is_small(max)
     }
 
     /// Whether the cache is so small that each write is applied at once. Then the policy hears of
