@@ -30,6 +30,7 @@ use futures_util::{StreamExt, stream};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,7 +169,14 @@ where
     ///
     /// `load` gets the keys that this call leads, and returns a value or `None` for each, in their
     /// order. Keys that another call or process loads meanwhile are awaited after that. `load` runs
-    /// again only for keys whose other load has failed.
+    /// again only for keys whose other load has failed, or which the server did not let this call
+    /// claim in time: for as many of them together as it can.
+    ///
+    /// Each key that this call loads has a placeholder of its own, and each is renewed every 0.85 s
+    /// by a script. That is no burden for some thousand keys. With tens of thousands, and a load of
+    /// seconds, a busy server may not renew all of them in time: the call returns their values, but
+    /// does not write them, and [`unsaved_loads`](crate::NearStats::unsaved_loads) counts them. A
+    /// longer life in [`load_lock`](crate::NearCacheBuilder::load_lock) is renewed less often.
     ///
     /// # Errors
     ///
@@ -210,64 +218,66 @@ where
             Ok(None) => Some((*key, None)),
             Err(error) => Some((*key, Some(self.shared.life_when_away(error)?))),
         });
-        let missing: Vec<(&K, Option<Duration>)> = missing.collect();
+        let mut missing: Vec<(&K, Option<Duration>)> = missing.collect();
         let take = async |(key, away)| {
             let leased = self.shared.lease_flight(key);
             let taken = self.shared.take(key, ttl, leased, away, Claim::Absent);
             (key, taken.await)
         };
-        let takes: Lazily<_> = Box::new(missing.into_iter().map(take));
-        let mut taking = pin!(stream::iter(takes).buffer_unordered(WRITES_AT_ONCE));
         let mut led = Vec::new();
-        let mut busy = Vec::new();
-        while let Some((key, taken)) = taking.next().await {
-            match taken {
-                Ok(Some(Turn::Found(value))) => _ = found.insert(key, Ok(Some(value))),
-                Ok(Some(Turn::Holds(holder))) => led.push((key, holder)),
-                Ok(None) => busy.push(key),
-                Err(error) => _ = found.insert(key, Err(error)),
-            }
-        }
-        if !led.is_empty() {
-            self.load_led(led, ttl, &mut load, &mut found).await;
-        }
-        // A call that holds keys waits for no other load.
-        for key in busy {
-            match self.shared.turn(key, ttl).await {
-                Ok(Turn::Found(value)) => _ = found.insert(key, Ok(Some(value))),
-                Ok(Turn::Holds(holder)) => {
-                    let led = vec![(key, holder)];
-                    self.load_led(led, ttl, &mut load, &mut found).await;
+        loop {
+            let takes: Lazily<_> = Box::new(mem::take(&mut missing).into_iter().map(&take));
+            let mut taking = pin!(stream::iter(takes).buffer_unordered(WRITES_AT_ONCE));
+            let mut busy = Vec::new();
+            while let Some((key, taken)) = taking.next().await {
+                match taken {
+                    Ok(Some(Turn::Found(value))) => _ = found.insert(key, Ok(Some(value))),
+                    Ok(Some(Turn::Holds(holder))) => led.push((key, holder)),
+                    Ok(None) => busy.push(key),
+                    Err(error) => _ = found.insert(key, Err(error)),
                 }
-                Err(error) => _ = found.insert(key, Err(error)),
+            }
+            if !led.is_empty() {
+                let keys = Vec::from_iter(led.iter().map(|(key, _)| K::clone(key)));
+                let led = mem::take(&mut led);
+                found.extend(self.load_led(led, ttl, load(keys)).await);
+            }
+            // A call that holds keys waits for no other load.
+            while let Some(key) = busy.pop() {
+                match self.shared.turn(key, ttl).await {
+                    Ok(Turn::Found(value)) => _ = found.insert(key, Ok(Some(value))),
+                    Ok(Turn::Holds(holder)) => {
+                        // No other call loads it now, nor perhaps those that are left.
+                        let away = match holder.guard {
+                            Guard::Away(life, _) => Some(life),
+                            _ => None,
+                        };
+                        missing.extend(busy.drain(..).map(|key| (key, away)));
+                        led.push((key, holder));
+                    }
+                    Err(error) => _ = found.insert(key, Err(error)),
+                }
+            }
+            if led.is_empty() {
+                return keys.iter().map(|key| found[key].clone()).collect();
             }
         }
-        keys.iter().map(|key| found[key].clone()).collect()
     }
 
-    /// Loads the keys that this call holds, and puts the outcomes into `found`.
-    async fn load_led<'k, F, E>(
+    /// Loads the keys that this call holds, and returns the outcome of each.
+    async fn load_led<'k, E: Into<BoxError>>(
         &self,
         led: Vec<(&'k K, Holder<V>)>,
         ttl: Option<Duration>,
-        load: &mut impl FnMut(Vec<K>) -> F,
-        found: &mut HashMap<&'k K, Found<V>>,
-    ) where
-        F: Future<Output = Result<Vec<Option<V>>, E>>,
-        E: Into<BoxError>,
-    {
-        let keys = Vec::from_iter(led.iter().map(|(key, _)| (*key).clone()));
-        let count = keys.len();
+        loading: impl Future<Output = Result<Vec<Option<V>>, E>>,
+    ) -> Vec<(&'k K, Found<V>)> {
+        let count = led.len();
         self.shared.counters.load_run();
-        let outcomes: Vec<Result<_, NearError>> = match load(keys).await {
+        let outcomes: Vec<Result<_, NearError>> = match loading.await {
             Ok(values) => values.into_iter().map(|v| Ok(v.map(Loaded::new))).collect(),
             Err(error) => vec![Err(NearError::Load(Arc::from(error.into()))); count],
         };
-        assert!(
-            outcomes.len() == count,
-            "`load` got {count} keys, and returned {} values",
-            outcomes.len()
-        );
+        assert_eq!(outcomes.len(), count, "`load` returns a value for each key");
         let finish = async |((key, holder), outcome)| {
             let shared = &self.shared;
             let finish = shared.finish(key, holder, outcome, ttl, LONG_IN_BULK);
@@ -275,7 +285,7 @@ where
         };
         let finishing: Lazily<_> = Box::new(led.into_iter().zip(outcomes).map(finish));
         let finishing = stream::iter(finishing).buffer_unordered(WRITES_AT_ONCE);
-        found.extend(finishing.collect::<Vec<_>>().await);
+        finishing.collect().await
     }
 }
 

@@ -985,6 +985,33 @@ async fn calls_do_not_wait_in_a_row_for_a_claim_that_is_not_answered() {
     }
 }
 
+/// The server takes no write for a while, so no claim is answered in time. The keys are loaded
+/// together all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_whose_claims_are_not_answered_are_loaded_together() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).request_timeout(Duration::from_secs(1));
+        // A busy machine may renew a hundred placeholders late.
+        let near = near.load_lock(Duration::from_secs(20));
+        let near = near.connect().await.unwrap();
+        writer
+            .send::<()>(&["CLIENT", "PAUSE", "1500", "WRITE"])
+            .await;
+        let keys = (0..100).map(|n| n.to_string());
+        let load =
+            async |keys: Vec<String>| Ok::<_, NearError>(keys.into_iter().map(Some).collect());
+        let found = near.get_all_with(keys, TTL, load).await;
+        for (n, found) in found.into_iter().enumerate() {
+            assert_eq!(found.unwrap(), Some(n.to_string()));
+        }
+        let stats = near.stats();
+        assert!(stats.load_runs() <= 3, "{stats:?}");
+        assert_eq!(stats.unsaved_loads(), 0);
+    }
+}
+
 /// With `jitter`, values that were loaded together end at different times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lives_of_loaded_values_are_spread() {
