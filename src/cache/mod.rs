@@ -19,7 +19,6 @@ use crate::scheduler::CacheWork;
 use crate::stats::Stats;
 use crate::sync::Ordering;
 use equivalent::Equivalent;
-use std::convert::identity;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -258,7 +257,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
         V: Clone,
     {
-        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
         (self.engine()).find::<true, Q, V>(self.hash(key), key, clone)
     }
 
@@ -389,7 +388,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        (self.engine()).find::<true, Q, _>(self.hash(key), key, identity)
+        (self.engine()).find::<true, Q, _>(self.hash(key), key, |entry, _| entry)
     }
 
     /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
@@ -454,7 +453,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        (self.engine()).find::<false, Q, _>(self.hash(key), key, identity)
+        (self.engine()).find::<false, Q, _>(self.hash(key), key, |entry, _| entry)
     }
 
     /// Returns whether the key has an entry that has not expired. Does not count as a read, like
@@ -479,7 +478,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
     {
         (self.engine())
-            .find::<false, Q, ()>(self.hash(key), key, drop)
+            .find::<false, Q, ()>(self.hash(key), key, |_, _| ())
             .is_some()
     }
 

@@ -59,7 +59,7 @@ where
         F: Borrow<Q>,
     {
         let hash = self.hash(key.borrow());
-        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
         match (self.engine()).find::<true, _, V>(hash, key.borrow(), clone) {
             Some(value) => Ok(value),
             None => self.load(hash, to_key(key), want, make),
@@ -100,7 +100,7 @@ where
             let hash = self.hash(key.borrow());
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
-                let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+                let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
                 if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
                     break 'found Ok(value);
                 }

@@ -408,7 +408,7 @@ where
     {
         let engine = self.engine();
         let hash = self.hash(key.borrow());
-        let clone = |entry: EntryRef<'_, K, V>| entry.value().clone();
+        let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
         if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
             return Leased::Found(value);
         }

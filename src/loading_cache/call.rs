@@ -7,7 +7,6 @@
 use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};
 use super::loader::{LoadError, Reply};
-use super::threads::hint;
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
@@ -238,19 +237,18 @@ where
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// A read has found the key's entry stale: a reload begins, or the key waits for a thread. If
-    /// neither may be, a later read asks again.
+    /// A read has found the key's entry stale, which has this hint: a reload begins, or the key
+    /// waits for a thread. If neither may be, a later read asks again.
     #[cold]
     #[inline(never)]
-    pub(super) fn reload<Q>(&self, key: &Q)
+    pub(super) fn reload<Q>(&self, hash: u64, key: &Q, hint: u64)
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let Inner {
             spawner, threads, ..
         } = &**self.inner;
-        let hash = self.cache.hash(key);
-        if !threads.has_room() {
+        if !threads.has_room() || (spawner.is_none() && threads.is_hinted(hint)) {
             return;
         }
         let engine = self.cache.engine();
@@ -258,10 +256,6 @@ where
         let Some(hit) = engine.find_live(hash, key, &pin) else {
             return;
         };
-        let hint = hint(hash, hit.node.as_raw().addr());
-        if spawner.is_none() && threads.is_hinted(hint) {
-            return;
-        }
         let key = hit.node.key().clone();
         drop(pin);
         let Some(spawner) = spawner else {

@@ -3,15 +3,16 @@
 use super::call::{CallResult, WrongNumber, elsewhere, result_of, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::{OwnedClaimant, RefreshTurn};
+use super::threads::{OwnedClaimant, RefreshTurn, hint};
 use super::turn::{SharedTurn, come, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
 use crate::contain::with_name;
-use crate::engine::WeakHandle;
+use crate::engine::{Engine, WeakHandle};
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Runs, ToKey, fallible,
 };
+use crate::node::NodePtr;
 use crate::operations::EntryRef;
 use crate::stats::Count;
 use crate::sync::block::{block_on, poll_once};
@@ -57,9 +58,9 @@ where
     /// # Cost
     ///
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A hit of a
-    /// stale entry looks the key up once more; each one wakes a reload thread while a compute of
-    /// the key runs. A miss that loads on this thread costs what one of
-    /// [`Cache::get_with`](crate::Cache::get_with) costs, and a box.
+    /// stale entry looks the key up once more, unless it waits for a reload thread; each one wakes
+    /// such a thread while a compute of the key runs. A miss that loads on this thread costs what
+    /// one of [`Cache::get_with`](crate::Cache::get_with) costs, and a box.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};
@@ -204,22 +205,16 @@ where
         Q: Equivalent<K> + Hash + ?Sized,
     {
         let engine = self.cache.engine();
-        let serve =
-            |entry: EntryRef<'_, K, V>| (entry.value().clone(), engine.may_be_stale(entry.node));
-        let found = engine.find::<true, Q, _>(self.cache.hash(key), key, serve)?;
-        Some(self.serve(key, found))
-    }
-
-    /// The value that a look-up has found; a reload begins if it is stale.
-    #[inline]
-    fn serve<Q>(&self, key: &Q, (value, is_stale): (V, bool)) -> V
-    where
-        Q: Equivalent<K> + Hash + ?Sized,
-    {
-        if is_stale {
-            self.reload(key);
+        let hash = self.cache.hash(key);
+        let serve = move |entry: EntryRef<'_, K, V>, bound| {
+            let stale = engine.stale_hint(hash, entry.node, bound);
+            (entry.value().clone(), stale)
+        };
+        let (value, stale) = engine.find::<true, Q, _>(hash, key, serve)?;
+        if let Some(hint) = stale {
+            self.reload(hash, key, hint);
         }
-        value
+        Some(value)
     }
 
     /// Reloads a key, whether or not its value is stale, or joins the load that is under way. An
@@ -404,8 +399,18 @@ where
             engine,
             keys,
             |key| self.cache.hash(key),
-            |node| (node.value().clone(), engine.may_be_stale(node)),
-            |key, found| self.serve(key, found),
+            |node| {
+                (
+                    node.value().clone(),
+                    engine.stale_hint(node.hash(), node, None),
+                )
+            },
+            |key, (value, stale)| {
+                if let Some(hint) = stale {
+                    self.reload(self.cache.hash(key), key, hint);
+                }
+                value
+            },
         );
         let wrong = &WrongNumber::default();
         let launch = self.inner.spawner.as_ref().map(|spawner| {
@@ -429,6 +434,18 @@ where
             },
         );
         all.await
+    }
+}
+
+impl<K, V> Engine<K, V> {
+    /// The hint at a stale entry.
+    #[inline]
+    fn stale_hint(&self, hash: u64, node: NodePtr<K, V>, bound: Option<u64>) -> Option<u64> {
+        if self.is_stale(node, bound) {
+            Some(hint(hash, node))
+        } else {
+            None
+        }
     }
 }
 

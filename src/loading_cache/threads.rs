@@ -36,6 +36,7 @@ use crate::engine::WeakHandle;
 use crate::load::{
     CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Runs, ToCache,
 };
+use crate::node::NodePtr;
 use crate::sync::block::poll_once;
 use crate::sync::place::{Overseer, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,8 +78,9 @@ pub(super) struct ReloadThreads<K, V, E> {
 /// What stands for a stale entry, by its key's hash and its node's address. Never 0. The entry of
 /// another key has practically never the same hint, unless the hashes are equal and its node has
 /// the memory of the former one, which has left meanwhile.
-pub(super) fn hint(hash: u64, node: usize) -> u64 {
-    (hash ^ node as u64) | 1
+#[inline]
+pub(super) fn hint<K, V>(hash: u64, node: NodePtr<K, V>) -> u64 {
+    (hash ^ node.as_raw().addr() as u64) | 1
 }
 
 struct ReloadState<K, V, E> {

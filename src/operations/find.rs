@@ -62,8 +62,9 @@ impl<K, V> Judged<K, V> {
 /// What the coarse clock says of an entry that a fast look-up has found; where there is none, the
 /// exact one.
 enum Glance {
-    /// It lives, and the look-up leaves this deadline where it is.
-    Live(u64),
+    /// It lives, and the look-up leaves this deadline where it is. With the moment that says so, if
+    /// there is a deadline.
+    Live(u64, Option<u64>),
     /// The idle limit may move the deadline, counted from this moment: the coarse reading and its
     /// slack.
     MayExtend(u64),
@@ -75,6 +76,7 @@ enum Glance {
 ///
 /// Each function calls `serve` with the entry that it finds, and returns what that returns: so a
 /// value that is cloned passes through no memory, nor does the reference from which it is cloned.
+/// `serve` also gets a moment that is not before now, if one was read to judge the entry.
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     /// Finds the live entry of a key: the fast path, see the module docs.
     // Not without optimization: there each caller's frame would have room for a value of each arm.
@@ -83,7 +85,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         &'a self,
         hash: u64,
         key: &Q,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R>
     where
         Q: Equivalent<K> + ?Sized,
@@ -96,11 +98,14 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         };
         match self.map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) => match self.glance::<IS_READ>(node) {
-                Glance::Live(deadline) => {
+                Glance::Live(deadline, bound) => {
                     if IS_READ && self.reads.should_record(node) {
                         return self.serve_recorded(node, deadline, pin, serve);
                     }
-                    Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
+                    Some(serve(
+                        EntryRef::new(node, deadline, &self.clock, pin),
+                        bound,
+                    ))
                 }
                 Glance::MayExtend(now) => self.extend_coarsely(node, now, pin, serve),
                 Glance::Open => self.finish::<IS_READ, R>(node, pin, serve),
@@ -122,7 +127,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         &'a self,
         hash: u64,
         key: &Q,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R>
     where
         Q: Equivalent<K> + ?Sized,
@@ -158,7 +163,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     #[inline(always)]
     fn glance<const IS_READ: bool>(&self, node: NodePtr<K, V>) -> Glance {
         if node.deadline() == NEVER {
-            return Glance::Live(NEVER);
+            return Glance::Live(NEVER, None);
         }
         let bound = self.clock.upper_bound();
         // A read that asks the policy is not fast. So only the idle limit may move the deadline.
@@ -172,7 +177,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         // live, and this look-up comes right after it.
         let deadline = node.deadline();
         if !time::has_come(moment.wrapping_add(idle_room), deadline) {
-            return Glance::Live(deadline);
+            return Glance::Live(deadline, Some(moment));
         }
         if idle_room == 0 {
             Glance::Open
@@ -189,7 +194,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         node: NodePtr<K, V>,
         now: u64,
         pin: Pin,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
         let deadline = node.deadline();
         // Another read may have extended it since the clock was read; or the reading, which may be
@@ -202,7 +207,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             return self.search::<true, R>(node.hash(), matches, None, pin, serve);
         };
         self.note_hit::<true>(node, &pin);
-        Some(serve(EntryRef::new(node, moved, &self.clock, pin)))
+        Some(serve(
+            EntryRef::new(node, moved, &self.clock, pin),
+            Some(now),
+        ))
     }
 
     /// The rest of a fast read of a live entry of which the size policy has to hear.
@@ -212,10 +220,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         node: NodePtr<K, V>,
         deadline: u64,
         pin: Pin,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
         self.offer_read(node, &pin);
-        Some(serve(EntryRef::new(node, deadline, &self.clock, pin)))
+        Some(serve(EntryRef::new(node, deadline, &self.clock, pin), None))
     }
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
@@ -224,7 +232,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         &'a self,
         node: NodePtr<K, V>,
         pin: Pin,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
         let judged = self.judge(node, IS_READ);
         let mut found = None;
@@ -238,7 +246,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             };
             if let Some(deadline) = moved {
                 self.note_hit::<IS_READ>(node, &pin);
-                return Some(serve(EntryRef::new(node, deadline, &self.clock, pin)));
+                return Some(serve(EntryRef::new(node, deadline, &self.clock, pin), None));
             }
         }
         // The key is read only when it is compared.
@@ -256,7 +264,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         matches: impl Fn(NodePtr<K, V>) -> bool,
         mut found: Option<NodePtr<K, V>>,
         pin: Pin,
-        serve: impl Fn(EntryRef<'a, K, V>) -> R,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
         for asks in 1_u32.. {
             let Some(judged) = self.find_from(hash, &matches, found.take(), &pin, IS_READ) else {
@@ -279,12 +287,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             };
             if let Some(deadline) = moved {
                 self.note_hit::<IS_READ>(judged.node, &pin);
-                return Some(serve(EntryRef::new(
-                    judged.node,
-                    deadline,
-                    &self.clock,
-                    pin,
-                )));
+                return Some(serve(
+                    EntryRef::new(judged.node, deadline, &self.clock, pin),
+                    None,
+                ));
             }
         }
         self.note_miss::<IS_READ>();
@@ -408,14 +414,20 @@ impl<K, V> Engine<K, V> {
         !self.judge(node, false).is_due() && node.state() == NodeState::InMap
     }
 
-    /// Whether an entry may be stale; if not, it is not.
+    /// Whether an entry is stale. `bound` is a moment that is not before now, if one was just read.
     #[inline]
-    pub(crate) fn may_be_stale(&self, node: NodePtr<K, V>) -> bool {
+    pub(crate) fn is_stale(&self, node: NodePtr<K, V>, bound: Option<u64>) -> bool {
         let Some(refresh) = node.refresh() else {
             return false;
         };
         let stale = refresh.at();
-        stale != NEVER && time::is_due(self.clock.now_to_judge(stale), stale)
+        if stale == NEVER {
+            return false;
+        }
+        match bound {
+            Some(bound) if !time::is_due(bound, stale) => false,
+            _ => self.clock.has_passed(stale, bound),
+        }
     }
 }
 

@@ -230,6 +230,24 @@ impl Clock {
         }
     }
 
+    /// Whether a moment has passed: by the coarse clock, which is never ahead, unless the moment is
+    /// near. `bound` is an [upper bound](Self::upper_bound) that was just read; without a coarse
+    /// clock, it is exact.
+    #[inline(never)]
+    pub(crate) fn has_passed(&self, moment: u64, bound: Option<u64>) -> bool {
+        /// Readings of `now` are behind by less, and are to agree.
+        const BEHIND: u64 = 50_000;
+        let Some(bound) = bound.or_else(|| self.upper_bound()) else {
+            return is_due(self.now(), moment);
+        };
+        if !is_due(bound, moment) {
+            return false;
+        }
+        !self.coarse.is_used()
+            || is_due(bound.wrapping_sub(coarse::SLACK + BEHIND), moment)
+            || is_due(self.now(), moment)
+    }
+
     /// The pre-check: a moment that is not before now.
     #[inline]
     pub(crate) fn upper_bound(&self) -> Option<u64> {

@@ -2,11 +2,17 @@
 //! under callgrind, which counts only what happens inside [`measured`]. Time, threads and hash
 //! seeds are fixed, so two runs differ by next to nothing.
 
-use std::{hint::black_box, process::ExitCode, time::Duration};
+use std::{
+    hint::black_box,
+    process::ExitCode,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use wheelhouse::{
     Cache, CacheBuilder, Expiry, ManualTicker, Scheduler,
     expiry::{accessing, creating, writes_only, writing},
+    loader_fn, refresh,
 };
 use wheelhouse_bench::{
     keys,
@@ -76,7 +82,12 @@ fn insert(cache: &Counted, _: u64, fresh: u64) {
 }
 
 /// Operations that do not take one key after the other.
-const OTHERS: &[Operation] = &[("get-many-hit-expiry", get_many), ("expire", expire)];
+const OTHERS: &[Operation] = &[
+    ("get-many-hit-expiry", get_many),
+    ("expire", expire),
+    ("loading-get-hit", || loading_get(false)),
+    ("loading-get-hit-stale", || loading_get(true)),
+];
 
 fn life(key: &u64, _: &u64) -> Duration {
     Duration::from_secs(1 + key % 3600)
@@ -134,6 +145,36 @@ fn get_many() {
         }
         cache.run_pending_tasks();
     });
+}
+
+/// As `get-hit-expiry`, by a loading cache. If its entries are stale, the thread that reloads is
+/// busy throughout.
+fn loading_get(is_stale: bool) {
+    let busy = Arc::new(Mutex::new(()));
+    let held = busy.lock();
+    let (ticker, reload) = (ManualTicker::new(), Arc::clone(&busy));
+    let cache = by(creating(|_, _| Some(Duration::from_secs(7200))))
+        .ticker(ticker.clone())
+        .loading(loader_fn(move |key: &u64| {
+            drop(reload.lock());
+            Ok::<u64, ()>(*key)
+        }))
+        .refresh_after(refresh::after(Duration::from_secs(3600)))
+        .build();
+    let keys: Vec<u64> = (0..RESIDENT).map(keys::key).collect();
+    keys.iter().for_each(|key| cache.cache().insert(*key, *key));
+    cache.cache().run_pending_tasks();
+    if is_stale {
+        ticker.advance(Duration::from_secs(3600));
+        // As many keys as may wait for the thread.
+        keys.iter().for_each(|key| _ = cache.get(key));
+    }
+    measured(&mut || {
+        for turn in 0..COUNTED {
+            _ = black_box(cache.get(&keys[(turn % RESIDENT) as usize]));
+        }
+    });
+    drop(held);
 }
 
 /// All of [`COUNTED`] entries expire, a minute at a time, cascades and a listener included.

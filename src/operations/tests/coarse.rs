@@ -233,12 +233,21 @@ fn an_entry_is_stale_from_its_moment_on_and_not_before() {
             let is_stale = |at: u64| {
                 clocks.set(at, lag as i64);
                 let entry = cache.cache().get_ref(&1).unwrap();
-                cache.cache().engine().may_be_stale(entry.node)
+                let engine = cache.cache().engine();
+                let is_stale = engine.is_stale(entry.node, None);
+                let bound = engine.clock.upper_bound();
+                assert_eq!(engine.is_stale(entry.node, bound), is_stale);
+                is_stale
             };
             for left in [SLACK, SLACK - lag, SLACK / 2, 1] {
                 assert!(!is_stale(START + SECOND - left), "lag {lag}, {left} left");
             }
-            assert!(is_stale(START + SECOND), "lag {lag}, lives {lives:?}");
+            for past in [0, lag, SECOND] {
+                assert!(
+                    is_stale(START + SECOND + past),
+                    "lag {lag}, lives {lives:?}"
+                );
+            }
         }
     }
 }
