@@ -68,7 +68,10 @@ fn take() -> usize {
 /// The calling thread ends. If one of its destructors asks again, it gets [`RETURNED`].
 fn give_back() {
     let index = INDEX.replace(RETURNED);
-    free().push(Reverse(index));
+    // Not if the cell was gone first, as it may be where thread-locals are the library's.
+    if index < RETURNED {
+        free().push(Reverse(index));
+    }
 }
 
 /// The calling thread's index: small, dense, unique among live threads.

@@ -21,7 +21,8 @@
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
-//!    wheel and the size policy;
+//!    wheel and the size policy; where the order of use is exact, the rings once more before each
+//!    batch;
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`. The wheel's time advances
 //!    before it links an entry or looks for one;
 //! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
@@ -369,6 +370,12 @@ impl<K, V> Engine<K, V> {
     #[inline]
     fn is_small_by_entries(&self) -> bool {
         self.weigher.is_some() || self.eviction_policy == EvictionPolicy::Lru
+    }
+
+    /// Whether each write is applied at once, and the policy hears of each read.
+    #[inline]
+    fn order_is_exact(&self) -> bool {
+        self.batch_soft_limit.load(Ordering::Relaxed) == 1 && self.reads.records_each()
     }
 
     /// Where there are few entries, each write is applied at once, and the policy hears of each

@@ -377,8 +377,8 @@ impl<K, V> Pass<'_, K, V> {
         }
         locked.swap_batch(&mut self.state.batch, &mut self.state.of_tables);
         drop(locked);
-        if soft_limit == 1 && self.engine.reads.records_each() {
-            // The order of use is exact: the reads before these writes come first.
+        if self.engine.order_is_exact() {
+            // The reads before these writes come first.
             self.state.take_reads(&self.engine.reads);
         }
         for memory in self.state.of_tables.drain(..) {

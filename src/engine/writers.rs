@@ -6,7 +6,7 @@
 //!
 //! | the call | helps if | the pass also expires | more work | it waits for the lock |
 //! |---|---|---|---|---|
-//! | a write | its batch has reached the soft limit; or a run is due for callers | if a run is due, or the batch is full | in place of the run that is due: passes over the other parts; more evictions, if the cache is over its bound | if the batch is full |
+//! | a write | its batch has reached the soft limit; or a run is due for callers | if a run is due, or the batch is full | in place of the run that is due: passes over the other parts; more evictions, if the cache is over its bound | if the batch is full; at most 50 ms if the order of use is exact |
 //! | a removal, or a write that may evict, where callers tell the listener | always | as a write | as a write; then it calls the listener | yes |
 //! | where no thread wakes the cache, each [`VAIN_REMOVALS_PER_PASS`]th removal that finds nothing | always | as a write | as a write | as a write |
 //! | a read that has found an entry due | a run is due for callers | yes | calls the listener, if it has removed an entry and callers do that; frees; where callers do not, offers a delivery | only behind the listener, to give back what was told |
@@ -40,6 +40,9 @@
 //! also if it has to wait for the maintenance lock, until its batch is within it; for values that a
 //! reader holds it waits 8 ms at most. The thread that holds the lock may have been preempted in
 //! the middle of a pass; so the writer first yields its processor, which lets that thread run.
+//!
+//! Where the order of use is exact ([`Engine::order_is_exact`]), each write is applied before it
+//! returns, unless another thread's pass takes more than [`MAX_WAIT_FOR_ORDER`].
 //!
 //! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
 //! limit: by one for each node at most, since one event tells of all moves until it is taken. They
@@ -117,7 +120,7 @@ const PATIENCE: u64 = 16;
 /// How often a writer yields its processor before it waits for the maintenance lock.
 const YIELDS_BEFORE_LOCK: usize = 64;
 
-/// Where each write is applied at once, a writer waits so long for another thread's pass.
+/// Where the order of use is exact, a writer waits so long for another thread's pass.
 const MAX_WAIT_FOR_ORDER: Duration = Duration::from_millis(50);
 
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
@@ -531,8 +534,8 @@ impl<K, V> Engine<K, V> {
     }
 
     /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
-    /// and the writer need not wait: it waits only if its batch is full, or if the listener must
-    /// hear of what leaves before the write returns.
+    /// and the writer need not wait: it waits if its batch is full, if the listener must hear of
+    /// what leaves before the write returns, and for a while if the order of use is exact.
     fn lock_to_help<'a>(
         &self,
         part: &'a Part<K, V>,
@@ -548,10 +551,10 @@ impl<K, V> Engine<K, V> {
             return Some(state);
         }
         let is_excessive = outcome.buffered >= self.most_events();
-        // Where each write is applied at once, the next read should not overtake it. But a ticker
-        // that writes is called by the holder of the lock.
-        let at_once = self.batch_soft_limit.load(Ordering::Relaxed) == 1;
-        if !is_excessive && !at_once {
+        // The next read must not overtake the write. But a ticker that writes is called by the
+        // holder of the lock.
+        let is_exact = self.order_is_exact();
+        if !is_excessive && !is_exact {
             return None;
         }
         for _ in 0..YIELDS_BEFORE_LOCK {

@@ -15,7 +15,7 @@ use std::task::Waker;
 
 /// Which outcomes of another call's run a waiter accepts; if it accepts none, it leads in its turn,
 /// unless its kind says that it looks the key up again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// A value.
     Value,

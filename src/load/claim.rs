@@ -48,7 +48,7 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
 }
 
 /// Which live entry of the key a call may replace: its code does not run if there is another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaces {
     /// None.
     Nothing,

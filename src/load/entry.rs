@@ -153,7 +153,8 @@ fn apply<K: CacheKey, V: CacheValue, X>(
         Err(error) => {
             // Hands the key on.
             drop(guard);
-            let_go((key, seen));
+            let_go(key);
+            let_go(seen);
             return Err(error);
         }
     };
@@ -171,7 +172,8 @@ fn apply<K: CacheKey, V: CacheValue, X>(
                     was_there
                 }
                 Commit::TooLate { live, .. } => {
-                    let_go((live, key));
+                    let_go(live);
+                    let_go(key);
                     return Ok(CompResult::Overtaken(Some(own.value)));
                 }
             };
@@ -193,7 +195,9 @@ fn apply<K: CacheKey, V: CacheValue, X>(
                 CompResult::StillNone(key)
             }
             (Commit::TooLate { live, .. }, seen) => {
-                let_go((live, key, seen));
+                let_go(live);
+                let_go(key);
+                let_go(seen);
                 CompResult::Overtaken(None)
             }
         },

@@ -436,8 +436,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// revokes the first meanwhile.
     fn claim(&self, mut job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
         // Those that replace a stale entry only come first: what they hear does not depend on the
-        // reload that another one begins over a fresh entry.
-        job.refreshes.sort_by_key(|(replaces, _)| *replaces);
+        // load that another one begins.
+        job.refreshes
+            .sort_by_key(|(replaces, _)| *replaces != Replaces::Stale);
         let claimant = |replaces| {
             let key = K::clone(&job.key);
             let mut call = Claimant::new(self.cache.clone(), job.hash, key, settled::<E>());

@@ -1,5 +1,5 @@
-//! The turn of a refresh. It comes at once if the refresh joins a load, or begins one as a task.
-//! Else a reload thread hands it over, once.
+//! The turn of a refresh. It comes at once if the refresh joins a load or begins one as a task, and
+//! if the key has what it asks for. Else a reload thread hands it over, once.
 
 use crate::contain::contain;
 use crate::sync::Mutex;

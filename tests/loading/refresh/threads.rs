@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -1449,4 +1449,54 @@ fn the_outcomes_of_two_refreshes_do_not_depend_on_which_is_asked_for_first() {
             "the first load, and a refresh"
         );
     }
+}
+
+/// A refresh that a write has revoked waits for its turn too, and loads then, since the key is gone.
+#[test]
+fn the_refresh_of_an_entry_that_is_gone_hears_nothing_of_the_load_of_a_revoked_refresh() {
+    let time = ManualTicker::new();
+    let (open, is_stuck, computes) =
+        <(Arc<AtomicBool>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let (gate, stuck) = (Arc::clone(&open), Arc::clone(&is_stuck));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(time.clone())
+        .loading(loader_fn(move |key: &u64| {
+            if *key == 2 {
+                stuck.store(true, Ordering::SeqCst);
+                until("the gate opens", || gate.load(Ordering::SeqCst));
+            }
+            Ok(*key)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .reload_threads(1)
+        .build();
+    assert_eq!(users.get(&1), Ok(1));
+    let other = users.refresh(2);
+    until("the thread is stuck", || is_stuck.load(Ordering::SeqCst));
+    let (end, ends) = mpsc::channel::<()>();
+    let compute = thread::spawn({
+        let (cache, computes) = (users.cache().clone(), Arc::clone(&computes));
+        move || {
+            cache.entry(1).and_compute_with(|_| {
+                computes.store(true, Ordering::SeqCst);
+                ends.recv().unwrap();
+                Op::Nop
+            })
+        }
+    });
+    until("it computes", || computes.load(Ordering::SeqCst));
+    let mut revoked = users.refresh(1);
+    users.cache().invalidate(&1);
+    end.send(()).unwrap();
+    compute.join().unwrap();
+    users.cache().insert(1, 50);
+    time.advance(SECOND);
+    let stale = users.refresh_if_stale(1).expect("it is stale");
+    users.cache().invalidate(&1);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut revoked).poll(&mut cx).is_pending());
+    open.store(true, Ordering::SeqCst);
+    assert_eq!(stale.wait(), Ok(None), "it is gone");
+    assert_eq!(revoked.wait(), Ok(Some(1)));
+    assert_eq!(other.wait(), Ok(Some(2)));
 }
