@@ -59,7 +59,7 @@ mod timeouts;
 mod turns;
 mod waiters;
 
-pub(crate) use load::{AfterRun, Load, Outcome, RevokedBy, Verdict, Want};
+pub(crate) use load::{AfterRun, Load, Outcome, RevokedBy, Verdict, Want, wake_all};
 pub(crate) use table::{Loads, RevokedLoad};
 pub(crate) use timeouts::Timeouts;
 pub(crate) use turns::MOST_SPIN;

@@ -91,7 +91,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
             self.note_failure(error, &backend);
         }
         // Before the outcome is published: the cache may be dropped then, and the loader with it.
-        drop(backend);
+        let_go(backend);
         match reply {
             Ok(Some(loaded)) => {
                 let began = self.load().began();

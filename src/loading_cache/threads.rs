@@ -31,7 +31,7 @@ use super::backend::Backend;
 use super::call::{dropped, elsewhere, settled};
 use super::kinds::contained;
 use super::turn::{Caller, SharedTurn, turn};
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
 use crate::load::{
     CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Runs, ToCache,
@@ -471,6 +471,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 caller.call((call, claim));
             });
         }
+        // Here: if it panicked at the end of the scope, the guards would be leaked.
+        let_go(job.key);
         guards
     }
 }

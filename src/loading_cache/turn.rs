@@ -1,7 +1,7 @@
 //! The turn of a refresh. It comes at once if the refresh joins a load or begins one as a task, and
 //! if the key has what it asks for. Else a reload thread hands it over, once.
 
-use crate::contain::contain;
+use crate::flight::wake_all;
 use crate::sync::Mutex;
 use crate::sync::place;
 use std::mem;
@@ -54,7 +54,7 @@ impl<T> Caller<T> {
         drop(state);
         // With the lock released: a waker is user code.
         if let Turn::Waits(Some(waker)) = former {
-            contain(|| waker.wake());
+            wake_all([waker]);
         }
     }
 }

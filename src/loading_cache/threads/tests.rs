@@ -1,7 +1,10 @@
+use super::super::turn::{poll_turn, turn};
 use super::ReloadState;
+use crate::sync::block::{Work, doing};
 use crate::{Cache, LoadingCache, ManualTicker, loader_fn, refresh};
 use std::panic::resume_unwind;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
@@ -231,4 +234,31 @@ fn reads_of_a_key_that_waits_or_may_not_wait_take_no_lock() {
         assert_eq!(read, Ok(Ok(last)), "it waits for the lock");
     }
     release.send(()).unwrap();
+}
+
+/// Whether the thread says that it wakes, when it does.
+struct Sees(AtomicBool);
+
+impl Wake for Sees {
+    fn wake(self: Arc<Self>) {
+        self.0.store(doing() == Work::Wakes, Ordering::SeqCst);
+    }
+}
+
+/// A task that the waker polls may wait for a load of this very thread, which goes on soon.
+#[test]
+fn a_turn_wakes_as_a_load_does() {
+    for comes in [true, false] {
+        let sees = Arc::new(Sees(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&sees));
+        let (caller, shared) = turn::<()>();
+        let first = poll_turn(&shared, &Context::from_waker(&waker));
+        assert!(first.is_pending());
+        if comes {
+            caller.call(());
+        } else {
+            drop(caller);
+        }
+        assert!(sees.0.load(Ordering::SeqCst));
+    }
 }

@@ -1451,7 +1451,7 @@ fn the_outcomes_of_two_refreshes_do_not_depend_on_which_is_asked_for_first() {
     }
 }
 
-/// A refresh that a write has revoked waits for its turn too, and loads then, since the key is gone.
+/// A refresh that a write has revoked waits for its turn too, and loads then: the key is gone.
 #[test]
 fn the_refresh_of_an_entry_that_is_gone_hears_nothing_of_the_load_of_a_revoked_refresh() {
     let time = ManualTicker::new();
@@ -1499,4 +1499,46 @@ fn the_refresh_of_an_entry_that_is_gone_hears_nothing_of_the_load_of_a_revoked_r
     assert_eq!(stale.wait(), Ok(None), "it is gone");
     assert_eq!(revoked.wait(), Ok(Some(1)));
     assert_eq!(other.wait(), Ok(Some(2)));
+}
+
+/// A key of which the one that was given, not a clone, panics as it is dropped.
+struct Brittle(u64, Arc<AtomicBool>);
+
+impl Clone for Brittle {
+    fn clone(&self) -> Self {
+        Self(self.0, Arc::default())
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "as told");
+    }
+}
+
+impl PartialEq for Brittle {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Brittle {}
+
+impl std::hash::Hash for Brittle {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn a_key_that_panics_as_it_is_dropped_in_the_queue_costs_no_load() {
+    hide_scripted_panics();
+    let users: LoadingCache<Brittle, u64, ()> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(loader_fn(|key: &Brittle| Ok(key.0)))
+        .build();
+    let panics = Arc::new(AtomicBool::new(true));
+    let refresh = users.refresh(Brittle(1, Arc::clone(&panics)));
+    assert_eq!(refresh.wait(), Ok(Some(1)));
+    assert!(!panics.load(Ordering::SeqCst), "it was dropped");
 }
