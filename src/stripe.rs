@@ -68,7 +68,7 @@ fn take() -> usize {
 /// The calling thread ends. If one of its destructors asks again, it gets [`RETURNED`].
 fn give_back() {
     let index = INDEX.replace(RETURNED);
-    // Not if the cell was gone first, as it may be where thread-locals are the library's.
+    // Not if the cell was gone before.
     if index < RETURNED {
         free().push(Reverse(index));
     }

@@ -280,9 +280,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// Allocates only when the table or the memory for entries must grow. Takes the lock of the
     /// key's *shard*, one of several parts of the map, for a moment, and mostly reads the clock
     /// once. When enough writes wait in that shard, runs a small bounded maintenance pass. In a
-    /// cache of up to 64 entries (512 under [`Lru`](crate::EvictionPolicy::Lru)) each write runs
-    /// one, and waits up to 50 ms for that of another thread. For large values see
-    /// [limits](crate#limits).
+    /// cache of up to 64 entries (512 under `Lru`) each write runs one, and waits up to 50 ms for
+    /// that of another thread. For large values see [limits](crate#limits).
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -21,8 +21,7 @@
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
-//!    wheel and the size policy; where the order of use is exact, the rings once more before each
-//!    batch;
+//!    wheel and the size policy; for an exact order of use, the rings again before each batch;
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`. The wheel's time advances
 //!    before it links an entry or looks for one;
 //! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the

@@ -34,7 +34,7 @@ const MOST_RESTARTS: usize = 16;
 /// caches get their turn.
 const PASSES_PER_TURN: usize = 16;
 
-/// And after so many passes over each of its parts, if these are more.
+/// Or after so many over each part, if these are more.
 const LEAST_ROUNDS_PER_TURN: usize = 4;
 
 /// How long `run_pending_tasks` waits for destructors that other threads run, at most.
@@ -318,7 +318,7 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-/// The work that a pass, or a run, has left.
+/// What a pass or a run has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,

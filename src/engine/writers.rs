@@ -27,10 +27,10 @@
 //!
 //! # Where no thread wakes the cache
 //!
-//! A removal leaves an event in a batch; the listener hears of it, and the value is dropped, some
-//! passes later. Without a scheduler only helping calls, `run_pending_tasks`, and calls that bring
-//! the cache up to date run passes. Each sixteenth pass of a writer begins a grace period for
-//! whatever was retired, however little; `run_pending_tasks` always does. Hits free nothing.
+//! The listener hears of a removal, and the value is dropped, some passes later, and only helping
+//! calls, `run_pending_tasks`, and calls that bring the cache up to date run passes. Each sixteenth
+//! pass of a writer begins a grace period for whatever was retired, however little. Hits free
+//! nothing.
 //!
 //! # When writers wait
 //!
@@ -38,11 +38,8 @@
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
 //! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes,
 //! also if it has to wait for the maintenance lock, until its batch is within it; for values that a
-//! reader holds it waits 8 ms at most. The thread that holds the lock may have been preempted in
-//! the middle of a pass; so the writer first yields its processor, which lets that thread run.
-//!
-//! Where the order of use is exact ([`Engine::order_is_exact`]), each write is applied before it
-//! returns, unless another thread's pass takes more than [`MAX_WAIT_FOR_ORDER`].
+//! reader holds it waits 8 ms at most. It first yields its processor: the holder of the lock may
+//! have been preempted in the middle of a pass.
 //!
 //! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
 //! limit: by one for each node at most, since one event tells of all moves until it is taken. They
@@ -120,7 +117,7 @@ const PATIENCE: u64 = 16;
 /// How often a writer yields its processor before it waits for the maintenance lock.
 const YIELDS_BEFORE_LOCK: usize = 64;
 
-/// Where the order of use is exact, a writer waits so long for another thread's pass.
+/// For an exact order of use, a writer waits so long for another thread's pass.
 const MAX_WAIT_FOR_ORDER: Duration = Duration::from_millis(50);
 
 /// Where no thread wakes the cache, so many removals that find nothing make one of them run a pass.
@@ -534,8 +531,7 @@ impl<K, V> Engine<K, V> {
     }
 
     /// The maintenance lock for a writer that should run a pass. `None` if another thread holds it
-    /// and the writer need not wait: it waits if its batch is full, if the listener must hear of
-    /// what leaves before the write returns, and for a while if the order of use is exact.
+    /// and the writer need not wait; the module docs say when it does.
     fn lock_to_help<'a>(
         &self,
         part: &'a Part<K, V>,
@@ -551,8 +547,6 @@ impl<K, V> Engine<K, V> {
             return Some(state);
         }
         let is_excessive = outcome.buffered >= self.most_events();
-        // The next read must not overtake the write. But a ticker that writes is called by the
-        // holder of the lock.
         let is_exact = self.order_is_exact();
         if !is_excessive && !is_exact {
             return None;
@@ -569,6 +563,7 @@ impl<K, V> Engine<K, V> {
         if self.waking.scheduler.callers_maintain() {
             return None;
         }
+        // Not for ever: a ticker that writes is called by the holder of the lock.
         state.try_lock_for(MAX_WAIT_FOR_ORDER)
     }
 

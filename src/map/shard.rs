@@ -148,10 +148,9 @@ pub(crate) enum News {
 /// Events of one shard since the last drain, in order.
 ///
 /// A plain vector behind the shard's lock, which orders the writes of its shard and which the
-/// writer holds anyway. So it holds the events of each key in the order in which they happened.
-/// (One queue for all shards would be shared by all writers, and would lose that order.) The pass
-/// swaps it for an empty one, so it holds the lock for a few instructions, and a write costs one
-/// push into a vector that keeps its capacity from pass to pass.
+/// writer holds anyway. So it holds the events of each key in the order in which they happened. The
+/// pass swaps it for an empty one, so it holds the lock for a few instructions, and a write costs
+/// one push into a vector that keeps its capacity from pass to pass.
 pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.

@@ -77,8 +77,7 @@ impl<K, V> Engine<K, V> {
     /// Removes all entries that are present now. Entries that are inserted meanwhile may or may not
     /// be removed. Each shard is visited once, so the call ends under constant writes.
     ///
-    /// It finds nodes by their addresses, so that it compares no keys, and takes out many under one
-    /// hold of the lock.
+    /// It compares no keys, and takes out many nodes under one hold of the lock.
     pub(crate) fn take_all(&self) {
         let (map, mut walk, mut nodes) = (&self.map, Walk::default(), Vec::new());
         while walk.shard < map.shards() {
