@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wheelhouse_redis::Credentials;
 
@@ -323,9 +323,17 @@ async fn tls_of_sentinels_without_cryptography_is_an_error() {
 /// A sentinel that says what a test wants it to say: a view of the primary, or nothing any more.
 struct Pretended {
     port: u16,
-    /// The epoch, and the port of the primary.
-    view: Arc<(AtomicU64, u16)>,
+    view: Arc<View>,
     asked: Arc<AtomicU64>,
+}
+
+/// What a pretended sentinel says of the primary.
+struct View {
+    epoch: AtomicU64,
+    port: AtomicU16,
+    /// The port of a server that becomes the primary, unreported, when the second connection
+    /// subscribes; 0: none does.
+    next: AtomicU16,
 }
 
 impl Pretended {
@@ -334,16 +342,21 @@ impl Pretended {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let pretended = Self {
             port: listener.local_addr().unwrap().port(),
-            view: Arc::new((AtomicU64::new(epoch), primary)),
+            view: Arc::new(View {
+                epoch: AtomicU64::new(epoch),
+                port: AtomicU16::new(primary),
+                next: AtomicU16::new(0),
+            }),
             asked: Arc::default(),
         };
         let view = pretended.view.clone();
         let asked = pretended.asked.clone();
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (number, stream) in listener.incoming().enumerate() {
                 let view = view.clone();
                 let asked = asked.clone();
-                std::thread::spawn(move || converse(stream.unwrap(), &view, &asked, answers));
+                let stream = stream.unwrap();
+                std::thread::spawn(move || converse(stream, number, &view, &asked, answers));
             }
         });
         pretended
@@ -351,23 +364,29 @@ impl Pretended {
 }
 
 /// Answers on one connection until its end.
-fn converse(mut stream: TcpStream, view: &(AtomicU64, u16), asked: &AtomicU64, answers: u64) {
+fn converse(mut stream: TcpStream, number: usize, view: &View, asked: &AtomicU64, answers: u64) {
     let mut parser = Parser::new();
     while let Ok(command) = parser.parse_value(&mut stream) {
         let words: Vec<String> = redis::from_redis_value::<Vec<String>>(command).unwrap();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let reply = match words.as_slice() {
             ["HELLO", ..] => "%0\r\n".to_string(),
-            ["SUBSCRIBE", channel] => format!(
-                ">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n",
-                channel.len()
-            ),
+            ["SUBSCRIBE", channel] => {
+                let next = view.next.load(Ordering::SeqCst);
+                if number == 1 && next != 0 {
+                    view.port.store(next, Ordering::SeqCst);
+                    view.epoch.fetch_add(1, Ordering::SeqCst);
+                }
+                let length = channel.len();
+                format!(">3\r\n$9\r\nsubscribe\r\n${length}\r\n{channel}\r\n:1\r\n")
+            }
             ["SENTINEL", "MASTER", _] => {
                 if asked.fetch_add(1, Ordering::SeqCst) >= answers {
                     // It keeps the connection, and says nothing.
                     continue;
                 }
-                let (epoch, port) = (view.0.load(Ordering::SeqCst), view.1);
+                let epoch = view.epoch.load(Ordering::SeqCst);
+                let port = view.port.load(Ordering::SeqCst);
                 let fields = format!("+port\r\n+{port}\r\n+config-epoch\r\n+{epoch}\r\n");
                 format!("%3\r\n+ip\r\n+127.0.0.1\r\n{fields}")
             }
@@ -418,7 +437,7 @@ async fn an_older_epoch_that_answers_first_ends_no_connection() {
         })
         .await;
         assert_eq!(near.stats().lost_connections(), 0);
-        cut_off.view.0.store(6, Ordering::SeqCst);
+        cut_off.view.epoch.store(6, Ordering::SeqCst);
         until("the newer epoch has been followed", async || {
             near.stats().connections() == 2
         })
@@ -426,5 +445,31 @@ async fn an_older_epoch_that_answers_first_ends_no_connection() {
         near.set("k", "moved".to_string(), None).await.unwrap();
         let mut writer = Writer::connect(other.port).await;
         assert_eq!(writer.send::<String>(&["GET", "k"]).await, "moved");
+    }
+}
+
+/// Another server becomes the primary after the sentinel has named the first one, and just before
+/// the near cache subscribes to watch it: so no report comes. The question that follows the
+/// subscription tells of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_just_before_the_subscription_is_noticed() {
+    for program in installed() {
+        let first = Server::start(&program, &[]).await;
+        let second = Server::start(&program, &[]).await;
+        let sentinel = Pretended::start(1, first.port, u64::MAX);
+        let primary = redis::Client::open("redis://main/").unwrap();
+        let near = Near::sentinel_builder([client(sentinel.port)], primary).codec(Text);
+        let near = near.heartbeat(Duration::from_secs(60));
+        sentinel.view.next.store(second.port, Ordering::SeqCst);
+        let near = near.connect().await.unwrap();
+        until("the near cache has moved", async || {
+            near.set("k", "v".to_string(), None).await.is_ok()
+                && Writer::connect(second.port)
+                    .await
+                    .send::<u64>(&["DBSIZE"])
+                    .await
+                    == 1
+        })
+        .await;
     }
 }
