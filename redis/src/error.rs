@@ -206,10 +206,10 @@ pub enum NearError {
         /// The longest wait.
         waited: Duration,
     },
-    /// The user may not run the script of loads.
+    /// The user may not run the scripts of loads, or a command in them, or may not write the key.
     #[error(
-        "{server} does not let the user run the script of `get_with`: {source}; give the user \
-         `+eval` by an ACL rule, or use `LoadLock::off()`"
+        "{server} does not let the user run the scripts of `get_with`: {source}; give the user \
+         `+eval +get +pttl +set +pexpire +del` and `~` keys by ACL rules, or use `LoadLock::off()`"
     )]
     LoadsDenied {
         /// The address of the server.
@@ -302,6 +302,14 @@ impl NearError {
 fn refuses_user(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+}
+
+/// Whether the user lacks a right: outside a script, or inside one, where Redis 7.0 and earlier
+/// versions have other words than later ones and Valkey.
+pub(crate) fn is_denied(error: &RedisError) -> bool {
+    let text = error.to_string();
+    let says = |what| text.contains(what);
+    error.code() == Some("NOPERM") || says("ACL failure in script") || says("the script can't")
 }
 
 /// A key as a message shows it.

@@ -16,7 +16,7 @@
 use crate::cached::{Cached, Content};
 use crate::codec::BoxError;
 use crate::config::shortened;
-use crate::error::{NearError, display_key};
+use crate::error::{NearError, display_key, is_denied};
 use crate::key::{Hasher, Key, NearKey, Val};
 use crate::loaded::Loaded;
 use crate::near::NearCache;
@@ -155,13 +155,9 @@ where
         if self.shared.refresh.is_none() || !self.is_connected() {
             return false;
         }
-        let Some(entry) = self.local.get_ref(key) else {
-            return false;
-        };
-        match entry.value().stale_from {
-            Some(from) => from <= Instant::now(),
-            None => false,
-        }
+        let entry = self.local.get_ref(key);
+        let stale_from = entry.and_then(|entry| entry.value().stale_from);
+        stale_from.is_some_and(|from| from <= Instant::now())
     }
 
     /// Returns the value of each of these keys, in their order, each with its own result. Keys that
@@ -507,8 +503,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         life: Duration,
         claim: Claim,
     ) -> Result<Option<Holder<V>>, NearError> {
-        let mark = &self.settings.load_lock.mark;
-        let placeholder = placeholder::new(mark);
+        let placeholder = placeholder::new(&self.settings.load_lock.mark);
         let leased = self.flights.lease_async(placeholder.clone()).await;
         let Leased::Lease(flight) = leased else {
             return Ok(None);
@@ -525,7 +520,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Ok(Some(Holder { flights, guard }))
             }
             Ok(false) => Ok(None),
-            Err(NearError::Server(source)) if source.code() == Some("NOPERM") => {
+            Err(NearError::Server(source)) if is_denied(&source) => {
                 let (_, link) = self.link().await?;
                 let node = link.node_for(bytes);
                 let server = node.map_or(String::new(), |node| node.address.clone());

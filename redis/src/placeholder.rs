@@ -19,6 +19,9 @@ const FILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
 /// value with a deadline, which the placeholder then carries. Not before an empty value: it could
 /// not be told from none. Returns the life of that value, or
 /// -2 if there is none; and nothing if the key is not as wanted.
+///
+/// `PEXPIRE` changes nothing: it finds out whether the user may renew the placeholder. It comes
+/// after `SET`, which a server without memory refuses only before the first write of a script.
 const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
     local there, life = '', tonumber(ARGV[3]) \
     if left ~= -2 then \
@@ -27,7 +30,7 @@ const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
     then return end \
     life = math.min(left, life) end \
     redis.call('SET', KEYS[1], ARGV[1] .. there, 'PX', life) \
-    return left";
+    redis.call('PEXPIRE', KEYS[1], life) return left";
 
 /// Renews the life of a placeholder. A client may have given the key a later deadline, or none: if
 /// the placeholder carries a value, that stays.

@@ -337,6 +337,40 @@ async fn a_user_without_scripts_leaves_no_placeholder() {
     }
 }
 
+/// A right is missing that a load needs inside its scripts: an error names all that it needs, and
+/// nothing is loaded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missing_inside_a_script_is_told() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        for (keys, right) in [("~*", "-set"), ("~*", "-pexpire"), ("%R~*", "+set")] {
+            let user = [
+                "ACL", "SETUSER", "near", "reset", "on", ">secret", keys, "+@all", right,
+            ];
+            writer.send::<()>(&user).await;
+            let login = || async { Ok(Credentials::new("near", "secret")) };
+            let near = near(server.port).credentials(login);
+            let near = near.load_lock(Duration::from_secs(2)).connect().await;
+            let near = near.unwrap();
+            let asked = AtomicU64::new(0);
+            let load = async {
+                asked.fetch_add(1, Ordering::SeqCst);
+                "v".to_string()
+            };
+            let error = near.get_with("k", TTL, load).await.unwrap_err();
+            assert!(matches!(error, NearError::LoadsDenied { .. }), "{error:?}");
+            let rights = "`+eval +get +pttl +set +pexpire +del` and `~` keys";
+            assert!(error.to_string().contains(rights), "{error}");
+            assert_eq!(asked.load(Ordering::SeqCst), 0, "{keys} {right}");
+            until("no placeholder is left", async || {
+                writer.clone().send::<u64>(&["DBSIZE"]).await == 0
+            })
+            .await;
+        }
+    }
+}
+
 /// The rights that the README names are enough for everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_least_rights_are_enough() {
