@@ -23,9 +23,8 @@
 //! An offer is one uncontended compare-exchange. Which reads are offered depends on the cache
 //! ([`ReadBuffer::record_each`]):
 //!
-//! - In a large adaptive cache a node is offered at most once for each *stamp*. Two reads of a node
-//!   under the same stamp tell the size policy next to nothing new. When the stamp is renewed, says
-//!   [`Renewals`]. So a cache that only serves hits soon offers no events.
+//! - In a large adaptive cache a node is offered at most once for each *stamp* ([`Renewals`]). So a
+//!   cache that only serves hits soon offers no events.
 //! - In a small cache, and under `Lru`, each read is offered, unless the ring holds a read of the
 //!   same node as its last event. So the size policy hears of all reads of one thread in their
 //!   order. Reads of one hot entry write nothing.

@@ -60,11 +60,6 @@
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last
 //!    time it knows, leaves everything whole, and resumes the panic at its end.
-//!
-//! # Cost
-//!
-//! A unit of the budget costs one to three cache misses. The budget bounds how long the lock is
-//! held.
 
 #[cfg(any(test, fuzzing))]
 #[path = "../../checks/engine.rs"]

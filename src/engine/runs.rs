@@ -2,8 +2,8 @@
 //!
 //! A run clears the requests first, then drains, then arranges the next run (waking 1).
 //!
-//! A call that brings the cache up to date also makes passes in a row ([`Plan::CATCH_UP`]). That is
-//! no run: it clears and arranges nothing.
+//! A call that brings the cache up to date makes passes in a row ([`Plan::CATCH_UP`]), but clears
+//! and arranges nothing.
 //!
 //! # When a run ends
 //!
@@ -102,9 +102,8 @@ impl<K, V> Engine<K, V> {
             expire: Expire::Nothing,
             ..Plan::RUN
         };
-        // One pass begins a grace period. The next finds it over, unless a reader is pinned, and
-        // drains. The insertions and removals of their destructors take two more passes. A reader
-        // that is pinned at that moment takes one more.
+        // One pass begins a grace period, and the next drains. What destructors insert and remove
+        // takes two more passes, a pinned reader one more.
         for _ in 0..MAX_RECLAIM_ROUNDS {
             self.run_all(plan);
             let is_empty = |part: &Part<K, V>| part.state.lock().freeing.is_empty();

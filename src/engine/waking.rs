@@ -179,8 +179,7 @@ impl Waking {
         }
         self.armed.store(moment, Ordering::SeqCst);
         // This call of the waker replaces the one before, so it has to come early enough for every
-        // reason to run. The delay of the retry starts again, because knowing how much of it has
-        // passed would need a clock.
+        // reason to run. The delay of the retry starts again.
         let mut after = time::time_left(now, moment).unwrap_or(COALESCE_DELAY);
         if self.soon.load(Ordering::SeqCst) {
             after = after.min(COALESCE_DELAY);

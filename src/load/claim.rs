@@ -103,6 +103,14 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     spins: bool,
 }
 
+impl<K, V> Engine<K, V> {
+    /// Whether a load of a key with this hash is current.
+    pub(crate) fn has_load(&self, hash: u64) -> bool {
+        let shard = self.map.lock(hash);
+        shard.has_loads() && shard.loads().has(hash)
+    }
+}
+
 impl<K, V, C: ToCache<K, V>> Drop for Claimant<K, V, C> {
     #[inline]
     fn drop(&mut self) {
@@ -180,8 +188,13 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         }
     }
 
-    /// The key of a call that has not begun a load, and will not.
-    pub(crate) fn into_key(mut self) -> K {
+    /// The key of a call that has not begun a load.
+    pub(crate) fn key(&self) -> &K {
+        self.key.as_ref().expect("no load has taken the key yet")
+    }
+
+    /// Takes the key of such a call, which will begin none.
+    pub(crate) fn take_key(&mut self) -> K {
         self.key.take().expect("no load has taken the key yet")
     }
 
@@ -430,7 +443,7 @@ where
 
     #[inline]
     fn key(&self) -> &K {
-        (self.call.key.as_ref()).expect("no load has taken the key yet")
+        self.call.key()
     }
 
     #[inline]

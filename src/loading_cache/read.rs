@@ -463,10 +463,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
                 self.launch(spawner, guard);
                 come((call, None))
             }
-            (None, Claim::Busy) => {
-                let replaces = call.replaces;
-                self.threads.refresh(hash, call.into_key(), replaces)
-            }
+            (None, Claim::Busy) => self.threads.refresh(hash, call),
             (Some(_), Claim::Busy) | (None, Claim::Guard(..)) => {
                 unreachable!("a call that may wait leads, unless it leads at its turn only")
             }

@@ -8,21 +8,20 @@
 //! it is claims the key, as any call does, and runs the loader if it leads. If the key has a load
 //! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
 //!
-//! A key stands in the queue once. Refreshes of it that come meanwhile share the job. The reads of
+//! A key stands in the queue once. Refreshes of it that come before its load begins share the job:
+//! so none falls between the job and the load ([`ReloadThreads::refresh`]). The reads of
 //! a stale entry whose key waits find that without a lock ([`hint`]). If many keys wait already, an
 //! entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
 //! A loader may wait for another load: for one that itself waits for a refresh in this queue, say.
-//! So a thread that waits gives its place (`sync::place`) up, and another thread may start.
-//! When it waits no longer it takes a place again: if there is none, a thread that has nothing to
-//! do ends. A loader that hangs in other code keeps its place; so do the policies, the listener and
-//! the destructors that the end of a load calls.
+//! So a thread that waits gives its place (`sync::place`) up, and another thread may start. A
+//! loader that hangs in other code keeps its place; so do the policies, the listener and the
+//! destructors that the end of a load calls.
 //!
-//! These are no threads of the crew (`scheduler/crew.rs`), which serves all caches: they bear the
-//! name of their cache, it limits their number, and a loader that hangs on one of them must hold up
-//! neither a listener nor the end of the last cache.
+//! These are no threads of the crew (`scheduler/crew.rs`), which serves all caches: a loader that
+//! hangs must hold up neither a listener nor the end of the last cache.
 //!
 //! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
@@ -30,7 +29,7 @@
 use super::backend::Backend;
 use super::call::{dropped, elsewhere, settled};
 use super::kinds::contained;
-use super::turn::{Caller, SharedTurn, turn};
+use super::turn::{Caller, SharedTurn, come, turn};
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
 use crate::load::{
@@ -76,8 +75,7 @@ pub(super) struct ReloadThreads<K, V, E> {
 }
 
 /// What stands for a stale entry, by its key's hash and its node's address. Never 0. The entry of
-/// another key has practically never the same hint, unless the hashes are equal and its node has
-/// the memory of the former one, which has left meanwhile.
+/// another key has practically never the same hint.
 #[inline]
 pub(super) fn hint<K, V>(hash: u64, node: NodePtr<K, V>) -> u64 {
     (hash ^ node.as_raw().addr() as u64) | 1
@@ -88,7 +86,9 @@ struct ReloadState<K, V, E> {
     backend: Option<Arc<Backend<K, V, E>>>,
     /// The jobs that wait, by the numbers of their turns.
     jobs: BTreeMap<u64, ReloadJob<K, V>>,
-    /// The hashes of their keys, each with the number of the turn.
+    /// Those whose turn has come, until their loads have begun; with the refreshes that came since.
+    claiming: BTreeMap<u64, ReloadJob<K, V>>,
+    /// The hashes of the keys of both, each with the number of the turn.
     by_hash: BTreeSet<(u64, u64)>,
     /// The next number of a turn, or of a thread.
     next: u64,
@@ -123,9 +123,17 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.next
     }
 
+    /// The job of this turn.
+    fn job(&mut self, turn: u64) -> Option<&mut ReloadJob<K, V>> {
+        match self.jobs.get_mut(&turn) {
+            Some(job) => Some(job),
+            None => self.claiming.get_mut(&turn),
+        }
+    }
+
     /// Whether one more key of a stale entry may wait.
     fn has_room(&self) -> bool {
-        self.most > 0 && self.jobs.len() < MOST_STALE
+        self.jobs.len() < MOST_STALE
     }
 }
 
@@ -172,18 +180,19 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         self.has_room.store(state.has_room(), Ordering::Relaxed);
     }
 
-    fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<ReloadJob<K, V>> {
+    /// The first turn comes. The hash stays, to be removed by the caller.
+    fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<(u64, ReloadJob<K, V>)> {
         let (turn, job) = state.jobs.pop_first()?;
-        state.by_hash.remove(&(job.hash, turn));
         self.clear_hint(job.hint);
         self.has_room.store(state.has_room(), Ordering::Relaxed);
-        Some(job)
+        Some((turn, job))
     }
 
     /// All that waits.
     fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<ReloadJob<K, V>> {
         let mut all = Vec::new();
-        while let Some(job) = self.take_first(state) {
+        while let Some((turn, job)) = self.take_first(state) {
+            state.by_hash.remove(&(job.hash, turn));
             all.push(job);
         }
         all
@@ -230,6 +239,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             state: Mutex::new(ReloadState {
                 backend: Some(backend),
                 jobs: BTreeMap::new(),
+                claiming: BTreeMap::new(),
                 by_hash: BTreeSet::new(),
                 next: 0,
                 threads: BTreeMap::new(),
@@ -248,30 +258,43 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K, hint: u64) {
         let (mut state, waiting) = self.find(hash, &key);
         if let Some(turn) = waiting {
-            let job = state
-                .jobs
-                .get_mut(&turn)
-                .expect("it was found under this lock");
-            self.clear_hint(mem::replace(&mut job.hint, hint));
-            self.set_hint(hint);
+            // If its turn has come, its load is about to begin.
+            if let Some(job) = state.jobs.get_mut(&turn) {
+                self.clear_hint(mem::replace(&mut job.hint, hint));
+                self.set_hint(hint);
+            }
         } else if state.has_room() {
             self.add(&mut state, ReloadJob::new(hash, key, hint));
             self.serve(state);
         }
     }
 
-    /// A refresh wants the key reloaded: its turn.
+    /// A refresh wants the key reloaded: its turn. Its call has found no load to join.
     pub(super) fn refresh(
         self: &Arc<Self>,
         hash: u64,
-        key: K,
-        replaces: Replaces,
+        mut call: OwnedClaimant<K, V>,
     ) -> SharedTurn<RefreshTurn<K, V>> {
         let (caller, turn) = turn();
         let mut gone = Vec::new();
-        let (mut state, waiting) = self.find(hash, &key);
+        // Declared before the lock is taken: so it is dropped later.
+        let engine = self.cache.reach();
+        let (mut state, mut waiting) = self.find(hash, call.key());
+        let may_join = match &engine {
+            Some(engine) => waiting.is_none() && engine.has_load(hash),
+            None => false,
+        };
+        if may_join {
+            // The turn of a job may have come, and its load have begun, since the call has looked.
+            drop(state);
+            match call.begin() {
+                Some(Claim::Busy) => (state, waiting) = self.find(hash, call.key()),
+                claim => return come((call, claim)),
+            }
+        }
+        let replaces = call.replaces;
         let job = match waiting {
-            Some(turn) => state.jobs.get_mut(&turn),
+            Some(turn) => state.job(turn),
             None => None,
         };
         if let Some(job) = job {
@@ -284,14 +307,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
             job.refreshes.push((replaces, caller));
             drop(state);
-        } else if state.most > 0 {
-            let mut job = ReloadJob::new(hash, key, 0);
+        } else {
+            let mut job = ReloadJob::new(hash, call.take_key(), 0);
             job.refreshes.push((replaces, caller));
             self.add(&mut state, job);
             self.serve(state);
-        } else {
-            drop(state);
-            drop(caller);
         }
         drop(gone);
         turn
@@ -303,11 +323,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         // Turns ascend: of each key that came before this one it is known whether it is equal.
         let mut compared = 0;
         loop {
-            let state = self.lock();
+            let mut state = self.lock();
             let same_hash = state.by_hash.range((hash, compared)..=(hash, u64::MAX));
-            let others: Vec<(u64, Arc<K>)> = same_hash
-                .map(|&(_, turn)| (turn, Arc::clone(&state.jobs[&turn].key)))
-                .collect();
+            let turns: Vec<u64> = same_hash.map(|&(_, turn)| turn).collect();
+            let mut others = Vec::new();
+            for turn in turns {
+                if let Some(job) = state.job(turn) {
+                    others.push((turn, Arc::clone(&job.key)));
+                }
+            }
             let Some(&(last, _)) = others.last() else {
                 return (state, None);
             };
@@ -318,8 +342,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             // With the lock released: it may drop a key.
             drop(others);
             if let Some(turn) = same {
-                let state = self.lock();
-                if state.jobs.contains_key(&turn) {
+                let mut state = self.lock();
+                if state.job(turn).is_some() {
                     return (state, Some(turn));
                 }
             }
@@ -371,18 +395,19 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             if state.taken <= state.most {
                 job = self.take_first(&mut state);
             }
-            let Some(job) = job else {
+            let Some((turn, job)) = job else {
                 state.taken -= 1;
                 self.changed.notify_one();
                 break;
             };
             let backend = state.backend.clone();
+            state.claiming.insert(turn, job.of_same_key());
             state.at_work.insert(number);
             drop(state);
             let threads = Arc::clone(&self);
             let overseer: Overseer = Arc::new(move |stage| threads.note_stage(stage));
             // Also the destructors of what the run has made.
-            let stage = work_at(overseer, || _ = contain(|| self.run(job, backend)));
+            let stage = work_at(overseer, || _ = contain(|| self.run(turn, job, backend)));
             state = self.lock();
             state.at_work.remove(&number);
             state.free += 1;
@@ -410,8 +435,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         }
     }
 
-    fn run(&self, job: ReloadJob<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
+    fn run(&self, turn: u64, job: ReloadJob<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let mut guards = self.claim(job);
+        while let Some(job) = self.take_late(turn) {
+            guards.extend(self.claim(job));
+        }
         while let Some(guard) = guards.pop() {
             let backend = if guards.is_empty() {
                 // It takes this along: a run lets go of it before its outcome is published.
@@ -424,6 +452,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 contain(|| poll_once(contained(run)));
             }
         }
+    }
+
+    /// The refreshes that came while the key was claimed. `None` if there are none: those that come
+    /// from now on find its load.
+    fn take_late(&self, turn: u64) -> Option<ReloadJob<K, V>> {
+        let mut state = self.lock();
+        let job = state.claiming.get_mut(&turn)?;
+        let later = job.of_same_key();
+        let late = mem::replace(job, later);
+        if !late.refreshes.is_empty() {
+            return Some(late);
+        }
+        state.by_hash.remove(&(late.hash, turn));
+        let ended = state.claiming.remove(&turn);
+        drop(state);
+        let_go(ended);
+        let_go(late);
+        None
     }
 
     /// The guard of a load that runs on a reload thread, or in a task.
@@ -483,6 +529,16 @@ impl<K, V> ReloadJob<K, V> {
             hash,
             hint,
             key: Arc::new(key),
+            refreshes: Vec::new(),
+        }
+    }
+
+    /// A job of the key of this one, for refreshes that come later.
+    fn of_same_key(&self) -> Self {
+        Self {
+            hash: self.hash,
+            hint: 0,
+            key: Arc::clone(&self.key),
             refreshes: Vec::new(),
         }
     }

@@ -11,12 +11,12 @@
 //! they are from: the *recycled* slots. To return one and to take it again touches no slot. They
 //! are a queue, in two arrays: slots are taken from one and returned to the other, which takes its
 //! place when it is empty. If both are, some free slots are taken from a region. If entries leave
-//! in the order in which they were inserted, as timers of one length do, slots are taken in the
-//! order of their addresses, and the processor predicts the next one.
+//! in the order of their insertions, slots are taken in that of their addresses, which the
+//! processor predicts.
 //!
-//! `has_few_recycled` limits the number of recycled slots. The number of entries of a shard with
-//! `n` entries varies by about three times the square root of `n`, and some slots wait to be freed.
-//! So about six times the root is enough; those beyond it return to their regions.
+//! `has_few_recycled` limits the number of recycled slots. The number of a shard's entries varies
+//! by about three times its square root, and some slots wait to be freed. So about six times the
+//! root is enough; those beyond it return to their regions.
 //!
 //! # Invariants
 //!
@@ -28,12 +28,6 @@
 //! 4. The beginning of a chunk is written before its first slot is taken, and never again.
 //! 5. What [`Recycled`] has are the last slots of the array `taking`, which is not changed until
 //!    none is left.
-//!
-//! # Cost
-//!
-//! To take or return a slot costs a few instructions. When all slots are taken, the next one needs
-//! a new region, which is allocated under the owner's lock; the arrays of recycled slots grow
-//! there, too.
 //!
 //! # Origin
 //!
@@ -50,8 +44,7 @@ pub(super) const ONE_SLOT_CHUNKS: bool = cfg!(any(fuzzing, wheelhouse_single));
 /// Number of chunks of the largest regions.
 const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 64 };
 /// The number of recycled slots, squared, is at most this multiple of the number of slots that are
-/// not free. So at most about six times the root of that number stay recycled, and at most half of
-/// it.
+/// not free.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
 /// At most this many recycled slots return to their regions at a time, under the owner's lock; or,
 /// if that is more, twice as many as were just returned to the pool, which is enough

@@ -187,9 +187,8 @@ impl Domain {
     }
 }
 
-// The registrations of the calling thread. `REGISTRATIONS` has them all. `RECENT` names the record
-// of the domain that the thread used last, so a thread that stays with one cache finds its record
-// with one comparison. When the thread ends, its registrations are dropped.
+// The registrations of the calling thread, dropped when it ends. `RECENT` names the record of the
+// domain that the thread used last: one that stays with one cache finds that by one comparison.
 //
 // The registration in a dropped domain leaves by a *cleanup*, which drops all of them. Adding one
 // runs a cleanup if as many were added since the last cleanup as that one has left.

@@ -31,12 +31,6 @@
 //!    thread could be started: then `failed` says so, and callers do all maintenance.
 //! 4. If a job waits, a free thread is about to take it, or a thread watches those at work, or one
 //!    of these takes it when its job has ended.
-//!
-//! # Cost
-//!
-//! A request for a run takes a lock that a thread holds only while it picks a job, and a step in
-//! the ordered set: it grows with the logarithm of the number of caches. A job takes this lock, and
-//! a system call if a thread has to be woken.
 
 use super::gate::{self, CacheRef, CacheWork};
 use crate::contain::contain;

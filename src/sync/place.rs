@@ -1,9 +1,8 @@
 //! One of a limited number of places at which threads work.
 //!
-//! A thread that waits for a load does not work, and what it waits for may need a thread that has a
-//! place. So it gives its place up before it waits: another thread may take it. When it waits no
-//! longer, it takes a place again, if need be one more than there are: until threads end, none
-//! starts.
+//! What a thread waits for may need a thread that has a place. So it gives its place up before it
+//! waits. When it waits no longer, it takes one again, if need be one more than there are: until
+//! threads end, none starts.
 
 use super::thread_local;
 use std::cell::RefCell;

@@ -62,12 +62,9 @@
 //!
 //! # Cost
 //!
-//! Scheduling and descheduling take constant time and touch the entry, its neighbours' links and
-//! the bucket: two or three cache misses for a million entries in random order. `advance` costs one
-//! comparison while the tick lasts; otherwise it checks each level and each bucket that becomes
-//! pending. Between its scheduling and its deadline an entry is linked again at most once in each
-//! level, and once for each tick of the farthest level that it waits there. `next_due` costs a few
-//! dozen instructions an entry, or one cache miss. `next_visit` costs a few instructions a level.
+//! Scheduling and descheduling take constant time: two or three cache misses for a million entries
+//! in random order. `advance` costs one comparison while the tick lasts. An entry is linked again
+//! at most once in each level, and once for each tick of the farthest level that it waits there.
 //! The buckets (6 KiB) are allocated with the first deadline.
 //!
 //! # Origin

@@ -13,8 +13,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
-    Cache, Delivery, Leased, LoadingCache, ManualTicker, RemovalCause, Scheduler, Ticker,
-    async_loader_fn, loader_fn, refresh,
+    Cache, Delivery, Leased, LoadError, LoadingCache, ManualTicker, RemovalCause, Scheduler,
+    Ticker, async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1265,9 +1265,10 @@ impl std::hash::Hash for Gated {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// A thread has taken the key for a read, and has yet to claim it; then the reload fails.
+/// A thread has taken the key for a read, and has yet to claim it; then the reload fails. No second
+/// one begins within the pause.
 #[test]
-fn a_refresh_of_a_stale_entry_heeds_the_pause_after_a_reload_before_it() {
+fn a_refresh_of_a_stale_entry_hears_of_the_reload_that_a_thread_is_about_to_begin() {
     let (time, calls) = (ManualTicker::new(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&calls);
     let users: LoadingCache<Gated, u32, ()> = Cache::builder()
@@ -1289,7 +1290,7 @@ fn a_refresh_of_a_stale_entry_heeds_the_pause_after_a_reload_before_it() {
     begun.recv_timeout(Duration::from_secs(20)).unwrap();
     let waits = users.refresh_if_stale(key.clone()).expect("it is stale");
     go_on.send(()).unwrap();
-    assert_eq!(waits.wait(), Ok(Some(1)), "what the key has");
+    assert_eq!(waits.wait(), Err(LoadError::Failed(Arc::new(()))));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
@@ -1541,4 +1542,58 @@ fn a_key_that_panics_as_it_is_dropped_in_the_queue_costs_no_load() {
     let refresh = users.refresh(Brittle(1, Arc::clone(&panics)));
     assert_eq!(refresh.wait(), Ok(Some(1)));
     assert!(!panics.load(Ordering::SeqCst), "it was dropped");
+}
+
+#[test]
+fn a_refresh_joins_the_load_that_a_thread_is_about_to_begin() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let users: LoadingCache<Gated, u32, ()> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .name("gated")
+        .loading(loader_fn(move |_: &Gated| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(1)
+        }))
+        .build();
+    let (begin, begun) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let key = Gated(Arc::new(Mutex::new(Some((begin, goes_on)))));
+    let one = users.refresh(key.clone());
+    begun.recv_timeout(Duration::from_secs(20)).unwrap();
+    let other = users.refresh(key);
+    go_on.send(()).unwrap();
+    assert_eq!((one.wait(), other.wait()), (Ok(Some(1)), Ok(Some(1))));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+/// The thread may claim the key at any moment of the second call.
+#[test]
+fn two_refreshes_load_once_wherever_the_first_is() {
+    let (both, runs) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+    let (asked, counted) = (Arc::clone(&both), Arc::clone(&runs));
+    let users: LoadingCache<u64, u64, ()> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(loader_fn(move |key: &u64| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            until("both have asked", || asked.load(Ordering::SeqCst));
+            Ok(*key)
+        }))
+        .build();
+    for round in 1..=2_000 {
+        both.store(false, Ordering::SeqCst);
+        let one = users.refresh(1);
+        for _ in 0..dice_of(round) {
+            std::hint::spin_loop();
+        }
+        let other = users.refresh(1);
+        both.store(true, Ordering::SeqCst);
+        assert_eq!((one.wait(), other.wait()), (Ok(Some(1)), Ok(Some(1))));
+        assert_eq!(runs.load(Ordering::SeqCst), round, "round {round}");
+    }
+}
+
+/// Between 0 and 2,047.
+fn dice_of(round: usize) -> usize {
+    round.wrapping_mul(0x9E37_79B9) >> 7 & 0x7FF
 }
