@@ -9,9 +9,8 @@
 //! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
 //!
 //! A key stands in the queue once. Refreshes of it that come before its load begins share the job:
-//! so none falls between the job and the load ([`ReloadThreads::refresh`]). The reads of
-//! a stale entry whose key waits find that without a lock ([`hint`]). If many keys wait already, an
-//! entry stays stale, for a later read.
+//! so none falls between job and load. The reads of a stale entry whose key waits find that without
+//! a lock ([`hint`]). If many keys wait already, an entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
@@ -129,6 +128,13 @@ impl<K, V, E> ReloadState<K, V, E> {
             Some(job) => Some(job),
             None => self.claiming.get_mut(&turn),
         }
+    }
+
+    /// The job of this turn is claimed no more: its refreshes that came meanwhile.
+    fn end_claiming(&mut self, turn: u64) -> Option<ReloadJob<K, V>> {
+        let late = self.claiming.remove(&turn)?;
+        self.by_hash.remove(&(late.hash, turn));
+        Some(late)
     }
 
     /// Whether one more key of a stale entry may wait.
@@ -405,7 +411,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             state.at_work.insert(number);
             drop(state);
             let threads = Arc::clone(&self);
-            let overseer: Overseer = Arc::new(move |stage| threads.note_stage(stage));
+            let overseer: Overseer = Arc::new(move |stage| threads.note_stage(turn, stage));
             // Also the destructors of what the run has made.
             let stage = work_at(overseer, || _ = contain(|| self.run(turn, job, backend)));
             state = self.lock();
@@ -419,8 +425,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         state.threads.remove(&number);
     }
 
-    /// A thread at work has come to another stage.
-    fn note_stage(self: &Arc<Self>, stage: Stage) {
+    /// A thread at work on the job of this turn has come to another stage.
+    fn note_stage(self: &Arc<Self>, turn: u64, stage: Stage) {
         let mut state = self.lock();
         match stage {
             Stage::Works => {
@@ -430,14 +436,26 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
             Stage::Waits => {
                 state.taken -= 1;
-                self.serve(state);
+                // It may wait for one of these, before it has begun the load.
+                match state.end_claiming(turn) {
+                    Some(late) if !late.refreshes.is_empty() => {
+                        self.add(&mut state, late);
+                        self.serve(state);
+                    }
+                    ended => {
+                        self.serve(state);
+                        let_go(ended);
+                    }
+                }
             }
         }
     }
 
     fn run(&self, turn: u64, job: ReloadJob<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let mut guards = self.claim(job);
-        while let Some(job) = self.take_late(turn) {
+        // The refreshes that came meanwhile. Those that come from now on find the load.
+        let late = self.lock().end_claiming(turn);
+        if let Some(job) = late {
             guards.extend(self.claim(job));
         }
         while let Some(guard) = guards.pop() {
@@ -452,24 +470,6 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 contain(|| poll_once(contained(run)));
             }
         }
-    }
-
-    /// The refreshes that came while the key was claimed. `None` if there are none: those that come
-    /// from now on find its load.
-    fn take_late(&self, turn: u64) -> Option<ReloadJob<K, V>> {
-        let mut state = self.lock();
-        let job = state.claiming.get_mut(&turn)?;
-        let later = job.of_same_key();
-        let late = mem::replace(job, later);
-        if !late.refreshes.is_empty() {
-            return Some(late);
-        }
-        state.by_hash.remove(&(late.hash, turn));
-        let ended = state.claiming.remove(&turn);
-        drop(state);
-        let_go(ended);
-        let_go(late);
-        None
     }
 
     /// The guard of a load that runs on a reload thread, or in a task.

@@ -1567,6 +1567,35 @@ fn a_refresh_joins_the_load_that_a_thread_is_about_to_begin() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
+/// The thread tells the listener of the entry that is due, before it begins the load.
+#[test]
+fn a_listener_refreshes_the_key_that_its_thread_is_about_to_load() {
+    let time = ManualTicker::new();
+    let own = OwnCache::<Numbers>::new();
+    let cache = own.place();
+    let (tell, told) = mpsc::channel();
+    let users: Numbers = Cache::builder()
+        .ticker(time.clone())
+        .scheduler(Scheduler::disabled())
+        .time_to_live(SECOND)
+        .removal_listener(move |key: &u64, _: &u64, cause| {
+            if let (RemovalCause::Expired, Some(users)) = (cause, cache.get()) {
+                tell.send(users.refresh(*key).wait()).unwrap();
+            }
+        })
+        .delivery(Delivery::Caller)
+        .loading(loader_fn(|key: &u64| Ok(*key)))
+        .reload_threads(1)
+        .build();
+    own.set(&users);
+    users.cache().insert(1, 9);
+    time.advance(SECOND);
+    let refresh = users.refresh(1);
+    let heard = told.recv_timeout(Duration::from_secs(20));
+    assert_eq!(heard, Ok(Ok(Some(1))), "it waits for itself");
+    assert_eq!(refresh.wait(), Ok(Some(1)));
+}
+
 /// The thread may claim the key at any moment of the second call.
 #[test]
 fn two_refreshes_load_once_wherever_the_first_is() {
