@@ -182,11 +182,13 @@ fn the_hottest_of_nine_keys_in_a_cache_for_eight_is_seldom_loaded() {
 }
 
 /// Half of all calls are for one key, in random order; each other key comes twenty times as seldom
-/// or more.
+/// or more. In the smallest caches a few of its 2,500 calls may miss: of 3,000 caches for two
+/// entries, each with its hashes, three of five loaded it once; the mean is 1.8, the most 11 times.
 #[test]
 fn a_key_that_half_of_all_calls_ask_for_is_hardly_loaded_again() {
     for capacity in [2, 3, 5, 8, 9, 16, 64, 65] {
-        for seed in 1..6 {
+        let mut all_loads = 0;
+        for seed in 1..=20 {
             let cache = bounded(EvictionPolicy::Adaptive, capacity);
             let mut dice = Dice::new(seed);
             let mut loads = 0;
@@ -202,8 +204,14 @@ fn a_key_that_half_of_all_calls_ask_for_is_hardly_loaded_again() {
                 });
             }
             // Before it has been used more than the others, it may leave.
-            println!("{capacity} entries, seed {seed}: {loads} loads");
-            assert!(loads <= 5, "{capacity} entries, seed {seed}: {loads} loads");
+            assert!(
+                loads <= 25,
+                "{capacity} entries, seed {seed}: {loads} loads"
+            );
+            all_loads += loads;
         }
+        // Six standard deviations above the mean.
+        println!("{capacity} entries: {all_loads} loads");
+        assert!(all_loads <= 75, "{capacity} entries: {all_loads} loads");
     }
 }
