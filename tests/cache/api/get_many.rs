@@ -11,7 +11,7 @@ use crate::support::rig::{KEY, OLD, Rig};
 use crate::support::script::Answer;
 use crate::support::{Dial, OneHash, hide_scripted_panics, secs};
 use wheelhouse::RemovalCause::{Expired, Size};
-use wheelhouse::{Cache, EvictionPolicy, ManualTicker, Scheduler};
+use wheelhouse::{Cache, Delivery, EvictionPolicy, ManualTicker, Scheduler};
 
 #[test]
 fn answers_come_in_the_order_of_the_keys() {
@@ -146,6 +146,8 @@ fn without_a_scheduler_expired_entries_that_are_met_are_removed() {
     let cache = Cache::builder()
         .ticker(clock.clone())
         .scheduler(Scheduler::disabled())
+        // A listener thread may hold the lock that a read only tries.
+        .delivery(Delivery::Caller)
         .removal_listener(heard.listener())
         .build();
     let keys: Vec<u32> = (0..2_000).collect();
