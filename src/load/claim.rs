@@ -67,9 +67,6 @@ pub(crate) enum Runs {
     /// call, from before the code runs, and accepts these outcomes. It does not wait for ever: it
     /// times out if its own load is late, or the second load of other calls.
     Elsewhere { accepts: Want },
-    /// A reload thread leads, when the turn of the key comes. Until then the call leads no load: it
-    /// only waits for those of other calls, as one does whose code runs elsewhere.
-    AtItsTurn,
 }
 
 /// A call that has yet to get its claim.
@@ -81,14 +78,16 @@ pub(crate) enum Runs {
 /// | was offered the lead there | that verdict | `begin` takes the lead; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(super) cache: C,
-    hash: u64,
-    /// `None` once a load of this call has taken it.
+    pub(crate) hash: u64,
+    /// `None` once a load of this call has taken it, or a job that waits for a reload thread.
     key: Option<K>,
     /// Which outcomes of another call's load the call accepts.
     pub(crate) want: Want,
     pub(crate) replaces: Replaces,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
+    /// Whether the call may lead a load. A refresh may when its turn has come.
+    pub(crate) may_lead: bool,
     pub(crate) runs: Runs,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
@@ -134,6 +133,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
                 _ => Replaces::Nothing,
             },
             may_wait: true,
+            may_lead: true,
             runs: Runs::Here,
             ticket: None,
             waits: None,
@@ -193,9 +193,17 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
         self.key.as_ref().expect("no load has taken the key yet")
     }
 
-    /// Takes the key of such a call, which will begin none.
+    /// Takes the key of such a call.
     pub(crate) fn take_key(&mut self) -> K {
         self.key.take().expect("no load has taken the key yet")
+    }
+
+    /// Such a call has its key again.
+    pub(crate) fn give_key(&mut self, key: &K)
+    where
+        K: Clone,
+    {
+        self.key.get_or_insert_with(|| key.clone());
     }
 
     /// A call that had other work to do now waits like any other call.
@@ -501,7 +509,7 @@ where
                 None => Begun::Absent,
             });
         }
-        if self.call.runs == Runs::AtItsTurn {
+        if !self.call.may_lead {
             return Tried::Done(Begun::Busy);
         }
         if self.tells_first {

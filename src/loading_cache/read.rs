@@ -3,14 +3,14 @@
 use super::call::{CallResult, WrongNumber, elsewhere, result_of, settled};
 use super::kinds::caught;
 use super::loader::LoadError;
-use super::threads::{OwnedClaimant, RefreshTurn, hint};
-use super::turn::{SharedTurn, come, poll_turn};
+use super::threads::hint;
+use super::turn::{OwnedClaimant, Progress, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
 use crate::contain::with_name;
-use crate::engine::{Engine, WeakHandle};
+use crate::engine::Engine;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, Runs, ToKey, fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, ToKey, fallible,
 };
 use crate::node::NodePtr;
 use crate::operations::EntryRef;
@@ -299,19 +299,13 @@ where
         // It keeps no cache alive.
         let mut call = Claimant::new(self.cache.downgrade(), hash, key, settled::<E>());
         call.replaces = replaces;
-        call.runs = match &self.inner.spawner {
-            Some(_) => elsewhere::<E>(),
-            None => Runs::AtItsTurn,
-        };
-        let turn = match call.begin() {
-            Some(claim) => self.inner.go_on(hash, call, claim),
-            // It waits for the load of another call.
-            None => come((call, None)),
-        };
+        call.runs = elsewhere::<E>();
+        call.may_lead = false;
+        let progress = self.inner.refresh(call);
         let inner = Arc::downgrade(&self.inner);
         Refreshing {
             outcome: Box::pin(async move {
-                let loaded = outcome(inner, hash, turn).await?;
+                let loaded = outcome(inner, progress).await?;
                 Ok(loaded.map(|seen| seen.value))
             }),
         }
@@ -450,25 +444,11 @@ impl<K, V> Engine<K, V> {
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
-    /// The call of a refresh has a claim, and its turn begins. If the call leads, its load is a
-    /// task. If it may not lead, the key waits for its turn on a reload thread.
-    fn go_on(
-        &self,
-        hash: u64,
-        call: OwnedClaimant<K, V>,
-        claim: Claim<K, V, WeakHandle<K, V>>,
-    ) -> SharedTurn<RefreshTurn<K, V>> {
-        match (&self.spawner, claim) {
-            (Some(spawner), Claim::Guard(guard, _)) => {
-                self.launch(spawner, guard);
-                come((call, None))
-            }
-            (None, Claim::Busy) => self.threads.refresh(hash, call),
-            (Some(_), Claim::Busy) | (None, Claim::Guard(..)) => {
-                unreachable!("a call that may wait leads, unless it leads at its turn only")
-            }
-            // What the key has, or that there is no cache.
-            (_, claim) => come((call, Some(claim))),
+    /// A refresh begins, or has to look its key up again.
+    fn refresh(&self, call: OwnedClaimant<K, V>) -> Progress<K, V, E> {
+        match &self.spawner {
+            Some(spawner) => Progress::at_turn(call, |guard| self.launch(spawner, guard)),
+            None => self.threads.refresh(call),
         }
     }
 }
@@ -476,25 +456,24 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 /// The outcome of a refresh.
 async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
-    hash: u64,
-    mut turn: SharedTurn<RefreshTurn<K, V>>,
+    mut progress: Progress<K, V, E>,
 ) -> CallResult<V, E> {
     loop {
-        let Some((mut call, claim)) = poll_fn(|cx| poll_turn(&turn, cx)).await else {
-            return Err(LoadError::Abandoned);
-        };
-        let claim = match claim {
-            Some(claim) => claim,
-            None => call.claim().await,
-        };
-        match claim {
-            // It keeps the loader no longer than it needs it.
-            claim @ (Claim::Guard(..) | Claim::Busy) => match inner.upgrade() {
-                Some(inner) => turn = inner.go_on(hash, call, claim),
-                None => return Err(LoadError::Abandoned),
+        progress = match progress {
+            Progress::Queued(turn) => match poll_fn(|cx| poll_turn(&turn, cx)).await {
+                Some(progress) => progress,
+                None => Progress::Ended(Err(LoadError::Abandoned)),
             },
-            claim => return result_of(claim),
-        }
+            Progress::Waits(mut call) => match call.claim().await {
+                // It keeps the loader no longer than it needs it.
+                Claim::Busy => match inner.upgrade() {
+                    Some(inner) => inner.refresh(call),
+                    None => Progress::Ended(Err(LoadError::Abandoned)),
+                },
+                claim => Progress::Ended(result_of(claim)),
+            },
+            Progress::Ended(result) => return result,
+        };
     }
 }
 

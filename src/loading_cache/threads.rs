@@ -4,13 +4,15 @@
 //! # What waits for a thread
 //!
 //! A key, as a [`ReloadJob`]: no load of it has begun, and it holds nothing up. A read of a stale
-//! entry lets its key wait, and so does a refresh that finds no load to join. The thread whose turn
-//! it is claims the key, as any call does, and runs the loader if it leads. If the key has a load
-//! by then, a refresh waits for the outcome of that; if only reads have asked, that load will do.
+//! entry lets its key wait, and so does a refresh that finds no load to join: its call waits in the
+//! job. The thread that takes the job claims the key, as any call does, and runs the loader if it
+//! leads. If the key has a load by then, a refresh waits for the outcome of that; if only reads
+//! have asked, that load will do.
 //!
-//! A key stands in the queue once. Refreshes of it that come before its load begins share the job:
-//! so none falls between job and load. The reads of a stale entry whose key waits find that without
-//! a lock ([`hint`]). If many keys wait already, an entry stays stale, for a later read.
+//! A key has one job at a time, from the first call that wants it until its load has begun. All
+//! refreshes that come meanwhile share the job, so none falls between job and load. The reads of a
+//! stale entry whose key waits find that without a lock ([`hint`]). If many keys wait already, an
+//! entry stays stale, for a later read.
 //!
 //! # Threads that wait
 //!
@@ -26,18 +28,17 @@
 //! last handle of the loading cache is dropped. That drop waits for those that run no loader.
 
 use super::backend::Backend;
-use super::call::{dropped, elsewhere, settled};
+use super::call::{dropped, result_of, settled};
 use super::kinds::contained;
-use super::turn::{Caller, SharedTurn, come, turn};
+use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
-use crate::load::{
-    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, Runs, ToCache,
-};
+use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache};
 use crate::node::NodePtr;
+use crate::stripe::thread_number;
 use crate::sync::block::poll_once;
 use crate::sync::place::{Overseer, Stage, work_at};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
@@ -51,13 +52,6 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// A stale key waits only while fewer keys than this wait. Refreshes are not bounded.
 const MOST_STALE: usize = 256;
-
-/// A call that keeps no cache alive.
-pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
-
-/// What a refresh gets when its turn has come: its call, and the claim, unless the call waits for a
-/// load.
-pub(super) type RefreshTurn<K, V> = (OwnedClaimant<K, V>, Option<Claim<K, V, WeakHandle<K, V>>>);
 
 pub(super) struct ReloadThreads<K, V, E> {
     cache: WeakHandle<K, V>,
@@ -83,13 +77,12 @@ pub(super) fn hint<K, V>(hash: u64, node: NodePtr<K, V>) -> u64 {
 struct ReloadState<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
     backend: Option<Arc<Backend<K, V, E>>>,
-    /// The jobs that wait, by the numbers of their turns.
-    jobs: BTreeMap<u64, ReloadJob<K, V>>,
-    /// Those whose turn has come, until their loads have begun; with the refreshes that came since.
-    claiming: BTreeMap<u64, ReloadJob<K, V>>,
-    /// The hashes of the keys of both, each with the number of the turn.
-    by_hash: BTreeSet<(u64, u64)>,
-    /// The next number of a turn, or of a thread.
+    /// Each job until its load has begun. A thread that has taken one leaves it here, for the calls
+    /// that come meanwhile.
+    jobs: BTreeMap<JobId, ReloadJob<K, V, E>>,
+    /// The jobs that wait for a thread, in their order.
+    waiting: VecDeque<JobId>,
+    /// The next number of a job, or of a thread.
     next: u64,
     /// The threads, by their numbers.
     threads: BTreeMap<u64, JoinHandle<()>>,
@@ -105,15 +98,20 @@ struct ReloadState<K, V, E> {
 
 type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 
+/// The hash of a job's key, and the number of the job.
+type JobId = (u64, u64);
+
+/// A refresh whose turn has yet to come: its call, and the way to the future that waits.
+type QueuedRefresh<K, V, E> = (OwnedClaimant<K, V>, Caller<Progress<K, V, E>>);
+
 /// A key that is to be reloaded.
-struct ReloadJob<K, V> {
-    hash: u64,
+struct ReloadJob<K, V, E> {
     /// Of the last read; 0 without one.
     hint: u64,
     /// Shared, so that keys can be compared with the lock released.
     key: Arc<K>,
-    /// The refreshes that wait for it; none if only reads of a stale entry have asked.
-    refreshes: Vec<(Replaces, Caller<RefreshTurn<K, V>>)>,
+    /// Those that wait for it; none if only reads of a stale entry have asked.
+    refreshes: Vec<QueuedRefresh<K, V, E>>,
 }
 
 impl<K, V, E> ReloadState<K, V, E> {
@@ -122,24 +120,9 @@ impl<K, V, E> ReloadState<K, V, E> {
         self.next
     }
 
-    /// The job of this turn.
-    fn job(&mut self, turn: u64) -> Option<&mut ReloadJob<K, V>> {
-        match self.jobs.get_mut(&turn) {
-            Some(job) => Some(job),
-            None => self.claiming.get_mut(&turn),
-        }
-    }
-
-    /// The job of this turn is claimed no more: its refreshes that came meanwhile.
-    fn end_claiming(&mut self, turn: u64) -> Option<ReloadJob<K, V>> {
-        let late = self.claiming.remove(&turn)?;
-        self.by_hash.remove(&(late.hash, turn));
-        Some(late)
-    }
-
     /// Whether one more key of a stale entry may wait.
     fn has_room(&self) -> bool {
-        self.jobs.len() < MOST_STALE
+        self.waiting.len() < MOST_STALE
     }
 }
 
@@ -176,30 +159,39 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         }
     }
 
-    fn add(&self, state: &mut ReloadState<K, V, E>, job: ReloadJob<K, V>) {
-        let turn = state.draw();
+    fn add(&self, state: &mut ReloadState<K, V, E>, hash: u64, job: ReloadJob<K, V, E>) {
+        let id = (hash, state.draw());
         if job.hint != 0 {
             self.set_hint(job.hint);
         }
-        state.by_hash.insert((job.hash, turn));
-        state.jobs.insert(turn, job);
+        state.jobs.insert(id, job);
+        state.waiting.push_back(id);
         self.has_room.store(state.has_room(), Ordering::Relaxed);
     }
 
-    /// The first turn comes. The hash stays, to be removed by the caller.
-    fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<(u64, ReloadJob<K, V>)> {
-        let (turn, job) = state.jobs.pop_first()?;
+    /// Takes the first job that waits. Calls for its key still find it.
+    fn take_first(&self, state: &mut ReloadState<K, V, E>) -> Option<(JobId, ReloadJob<K, V, E>)> {
+        let id = state.waiting.pop_front()?;
+        self.has_room.store(state.has_room(), Ordering::Relaxed);
+        let job = state.jobs.get_mut(&id)?;
         self.clear_hint(job.hint);
-        self.has_room.store(state.has_room(), Ordering::Relaxed);
-        Some((turn, job))
+        let rest = ReloadJob::new(Arc::clone(&job.key), 0);
+        Some((id, mem::replace(job, rest)))
     }
 
-    /// All that waits.
-    fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<ReloadJob<K, V>> {
+    /// Calls find this job no more, of which a thread claims the key: what came meanwhile.
+    fn end(&self, state: &mut ReloadState<K, V, E>, id: JobId) -> Option<ReloadJob<K, V, E>> {
+        let rest = state.jobs.remove(&id)?;
+        self.clear_hint(rest.hint);
+        Some(rest)
+    }
+
+    /// All that waits, with the hashes of the keys.
+    fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<(u64, ReloadJob<K, V, E>)> {
         let mut all = Vec::new();
-        while let Some((turn, job)) = self.take_first(state) {
-            state.by_hash.remove(&(job.hash, turn));
-            all.push(job);
+        while let Some((id, job)) = self.take_first(state) {
+            state.jobs.remove(&id);
+            all.push((id.0, job));
         }
         all
     }
@@ -245,8 +237,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             state: Mutex::new(ReloadState {
                 backend: Some(backend),
                 jobs: BTreeMap::new(),
-                claiming: BTreeMap::new(),
-                by_hash: BTreeSet::new(),
+                waiting: VecDeque::new(),
                 next: 0,
                 threads: BTreeMap::new(),
                 at_work: BTreeSet::new(),
@@ -262,95 +253,90 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 
     /// A read has found the key's entry stale, and no such hint.
     pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K, hint: u64) {
-        let (mut state, waiting) = self.find(hash, &key);
-        if let Some(turn) = waiting {
-            // If its turn has come, its load is about to begin.
-            if let Some(job) = state.jobs.get_mut(&turn) {
-                self.clear_hint(mem::replace(&mut job.hint, hint));
-                self.set_hint(hint);
-            }
+        let (mut state, found) = self.find(hash, &key);
+        let job = match found {
+            Some(id) => state.jobs.get_mut(&id),
+            None => None,
+        };
+        if let Some(job) = job {
+            self.clear_hint(mem::replace(&mut job.hint, hint));
+            self.set_hint(hint);
         } else if state.has_room() {
-            self.add(&mut state, ReloadJob::new(hash, key, hint));
+            self.add(&mut state, hash, ReloadJob::new(Arc::new(key), hint));
             self.serve(state);
         }
     }
 
-    /// A refresh wants the key reloaded: its turn. Its call has found no load to join.
-    pub(super) fn refresh(
-        self: &Arc<Self>,
-        hash: u64,
-        mut call: OwnedClaimant<K, V>,
-    ) -> SharedTurn<RefreshTurn<K, V>> {
-        let (caller, turn) = turn();
-        let mut gone = Vec::new();
+    /// A refresh begins, or has to look its key up again: its call joins a load, or waits for a
+    /// thread.
+    pub(super) fn refresh(self: &Arc<Self>, mut call: OwnedClaimant<K, V>) -> Progress<K, V, E> {
+        let hash = call.hash;
         // Declared before the lock is taken: so it is dropped later.
         let engine = self.cache.reach();
-        let (mut state, mut waiting) = self.find(hash, call.key());
+        let (mut state, mut found) = self.find(hash, call.key());
+        // Under the lock: if a job of the key has ended before, its load has begun.
         let may_join = match &engine {
-            Some(engine) => waiting.is_none() && engine.has_load(hash),
+            Some(engine) => engine.has_load(hash),
             None => false,
         };
         if may_join {
-            // The turn of a job may have come, and its load have begun, since the call has looked.
             drop(state);
             match call.begin() {
-                Some(Claim::Busy) => (state, waiting) = self.find(hash, call.key()),
-                claim => return come((call, claim)),
+                None => return Progress::Waits(call),
+                // That of another key, or it has ended.
+                Some(Claim::Busy) => (state, found) = self.find(hash, call.key()),
+                Some(claim) => return Progress::Ended(result_of(claim)),
             }
         }
-        let replaces = call.replaces;
-        let job = match waiting {
-            Some(turn) => state.job(turn),
+        let (caller, turn) = turn();
+        let mut gone = Vec::new();
+        let job = match found {
+            Some(id) => state.jobs.get_mut(&id),
             None => None,
         };
         if let Some(job) = job {
             if job.refreshes.len() == job.refreshes.capacity() {
                 // It has doubled since the last time. This one stands for those that were dropped.
                 let refreshes = mem::take(&mut job.refreshes);
-                (job.refreshes, gone) = refreshes
-                    .into_iter()
-                    .partition(|(other, caller)| *other != replaces || caller.is_awaited());
+                (job.refreshes, gone) = refreshes.into_iter().partition(|(other, caller)| {
+                    other.replaces != call.replaces || caller.is_awaited()
+                });
             }
-            job.refreshes.push((replaces, caller));
+            job.refreshes.push((call, caller));
             drop(state);
         } else {
-            let mut job = ReloadJob::new(hash, call.take_key(), 0);
-            job.refreshes.push((replaces, caller));
-            self.add(&mut state, job);
+            let mut job = ReloadJob::new(Arc::new(call.take_key()), 0);
+            job.refreshes.push((call, caller));
+            self.add(&mut state, hash, job);
             self.serve(state);
         }
         drop(gone);
-        turn
+        Progress::Queued(turn)
     }
 
-    /// Locks the state, and finds the turn of the job of this key. Keys are compared with the lock
-    /// released.
-    fn find(&self, hash: u64, key: &K) -> (Locked<'_, K, V, E>, Option<u64>) {
-        // Turns ascend: of each key that came before this one it is known whether it is equal.
+    /// Locks the state, and finds the job of this key. Keys are compared with the lock released.
+    fn find(&self, hash: u64, key: &K) -> (Locked<'_, K, V, E>, Option<JobId>) {
+        // Numbers ascend: of each key that came before this one it is known whether it is equal.
         let mut compared = 0;
         loop {
-            let mut state = self.lock();
-            let same_hash = state.by_hash.range((hash, compared)..=(hash, u64::MAX));
-            let turns: Vec<u64> = same_hash.map(|&(_, turn)| turn).collect();
+            let state = self.lock();
             let mut others = Vec::new();
-            for turn in turns {
-                if let Some(job) = state.job(turn) {
-                    others.push((turn, Arc::clone(&job.key)));
-                }
+            for (&id, job) in state.jobs.range((hash, compared)..=(hash, u64::MAX)) {
+                others.push((id, Arc::clone(&job.key)));
             }
-            let Some(&(last, _)) = others.last() else {
+            let Some(&((_, last), _)) = others.last() else {
                 return (state, None);
             };
             drop(state);
             compared = last + 1;
-            let same = others.iter().find(|(_, other)| **other == *key);
-            let same = same.map(|&(turn, _)| turn);
+            let equal = others.iter().find(|(_, other)| **other == *key);
+            let equal = equal.map(|&(id, _)| id);
             // With the lock released: it may drop a key.
             drop(others);
-            if let Some(turn) = same {
-                let mut state = self.lock();
-                if state.job(turn).is_some() {
-                    return (state, Some(turn));
+            if let Some(id) = equal {
+                let state = self.lock();
+                if state.jobs.contains_key(&id) {
+                    return (state, Some(id));
                 }
             }
         }
@@ -358,7 +344,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 
     /// Sees to it that a thread takes what waits.
     fn serve(self: &Arc<Self>, mut state: Locked<'_, K, V, E>) {
-        if state.free >= state.jobs.len() || state.taken >= state.most {
+        if state.free >= state.waiting.len() || state.taken >= state.most {
             self.changed.notify_one();
             return;
         }
@@ -367,8 +353,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             // again.
             let failed = self.take_all(&mut state);
             drop(state);
-            for job in failed {
-                contain(|| drop(self.claim(job)));
+            for (hash, job) in failed {
+                contain(|| drop(self.claim(hash, job)));
             }
         }
     }
@@ -390,30 +376,29 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         loop {
             // More places are taken than there are if threads that have waited work on.
             let may_stay = |state: &mut ReloadState<_, _, _>| {
-                state.most > 0 && state.taken <= state.most && state.jobs.is_empty()
+                state.most > 0 && state.taken <= state.most && state.waiting.is_empty()
             };
             let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.free -= 1;
             // The others have all the places: one that is free is told of what waits, and one at
             // work looks for it when it ends.
-            let mut job = None;
+            let mut first = None;
             if state.taken <= state.most {
-                job = self.take_first(&mut state);
+                first = self.take_first(&mut state);
             }
-            let Some((turn, job)) = job else {
+            let Some((id, job)) = first else {
                 state.taken -= 1;
                 self.changed.notify_one();
                 break;
             };
             let backend = state.backend.clone();
-            state.claiming.insert(turn, job.of_same_key());
             state.at_work.insert(number);
             drop(state);
             let threads = Arc::clone(&self);
-            let overseer: Overseer = Arc::new(move |stage| threads.note_stage(turn, stage));
+            let overseer: Overseer = Arc::new(move |stage| threads.note_stage(id, stage));
             // Also the destructors of what the run has made.
-            let stage = work_at(overseer, || _ = contain(|| self.run(turn, job, backend)));
+            let stage = work_at(overseer, || _ = contain(|| self.run(id, job, backend)));
             state = self.lock();
             state.at_work.remove(&number);
             state.free += 1;
@@ -425,8 +410,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         state.threads.remove(&number);
     }
 
-    /// A thread at work on the job of this turn has come to another stage.
-    fn note_stage(self: &Arc<Self>, turn: u64, stage: Stage) {
+    /// A thread at work on this job has come to another stage.
+    fn note_stage(self: &Arc<Self>, id: JobId, stage: Stage) {
         let mut state = self.lock();
         match stage {
             Stage::Works => {
@@ -436,27 +421,25 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
             Stage::Waits => {
                 state.taken -= 1;
-                // It may wait for one of these, before it has begun the load.
-                match state.end_claiming(turn) {
-                    Some(late) if !late.refreshes.is_empty() => {
-                        self.add(&mut state, late);
-                        self.serve(state);
-                    }
-                    ended => {
-                        self.serve(state);
-                        let_go(ended);
+                // It may wait for what has come since it claims the key. That has a key, which the
+                // claim has as well: so none is dropped under the lock.
+                if let Some(rest) = self.end(&mut state, id) {
+                    if !rest.refreshes.is_empty() {
+                        self.add(&mut state, id.0, rest);
                     }
                 }
+                self.serve(state);
             }
         }
     }
 
-    fn run(&self, turn: u64, job: ReloadJob<K, V>, mut backend: Option<Arc<Backend<K, V, E>>>) {
-        let mut guards = self.claim(job);
+    fn run(&self, id: JobId, job: ReloadJob<K, V, E>, mut backend: Option<Arc<Backend<K, V, E>>>) {
+        let hash = id.0;
+        let mut guards = self.claim(hash, job);
         // The refreshes that came meanwhile. Those that come from now on find the load.
-        let late = self.lock().end_claiming(turn);
-        if let Some(job) = late {
-            guards.extend(self.claim(job));
+        let rest = self.end(&mut self.lock(), id);
+        if let Some(job) = rest {
+            guards.extend(self.claim(hash, job));
         }
         while let Some(guard) = guards.pop() {
             let backend = if guards.is_empty() {
@@ -480,41 +463,34 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
-    fn claim(&self, mut job: ReloadJob<K, V>) -> Vec<OwnedGuard<K, V>> {
+    fn claim(&self, hash: u64, mut job: ReloadJob<K, V, E>) -> Vec<OwnedGuard<K, V>> {
         // Those that replace a stale entry only come first: what they hear does not depend on the
         // load that another one begins.
         job.refreshes
-            .sort_by_key(|(replaces, _)| *replaces != Replaces::Stale);
-        let claimant = |replaces| {
-            let key = K::clone(&job.key);
-            let mut call = Claimant::new(self.cache.clone(), job.hash, key, settled::<E>());
-            call.replaces = replaces;
-            call
-        };
+            .sort_by_key(|(call, _)| call.replaces != Replaces::Stale);
         let mut guards = Vec::new();
+        let mut lead = |led| {
+            let guard = self.in_background(led);
+            // It runs the load next: user code that it calls before must not wait for that.
+            guard.load().set_leader(thread_number());
+            guards.push(guard);
+        };
         // A `Clone` that panics for one of them ends no other.
         if job.hint != 0 {
             contain(|| {
-                let mut call = claimant(Replaces::Stale);
+                let key = K::clone(&job.key);
+                let mut call = Claimant::new(self.cache.clone(), hash, key, settled::<E>());
+                call.replaces = Replaces::Stale;
                 call.may_wait = false;
                 if let Some(Claim::Guard(led, _)) = call.begin() {
-                    guards.push(self.in_background(led));
+                    lead(led);
                 }
             });
         }
-        for (replaces, caller) in job.refreshes {
+        for (mut call, caller) in job.refreshes {
             contain(|| {
-                let mut call = claimant(replaces);
-                call.runs = elsewhere::<E>();
-                let mut claim = call.begin();
-                if let Some(Claim::Guard(led, _)) = claim {
-                    // The call waits for this load.
-                    guards.push(self.in_background(led));
-                    claim = None;
-                }
-                // If it has to ask again, it waits for another turn.
-                call.runs = Runs::AtItsTurn;
-                caller.call((call, claim));
+                call.give_key(&job.key);
+                caller.call(Progress::at_turn(call, &mut lead));
             });
         }
         // Here: if it panicked at the end of the scope, the guards would be leaked.
@@ -523,22 +499,11 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     }
 }
 
-impl<K, V> ReloadJob<K, V> {
-    fn new(hash: u64, key: K, hint: u64) -> Self {
+impl<K, V, E> ReloadJob<K, V, E> {
+    fn new(key: Arc<K>, hint: u64) -> Self {
         Self {
-            hash,
             hint,
-            key: Arc::new(key),
-            refreshes: Vec::new(),
-        }
-    }
-
-    /// A job of the key of this one, for refreshes that come later.
-    fn of_same_key(&self) -> Self {
-        Self {
-            hash: self.hash,
-            hint: 0,
-            key: Arc::clone(&self.key),
+            key,
             refreshes: Vec::new(),
         }
     }

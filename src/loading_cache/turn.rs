@@ -1,16 +1,53 @@
-//! The turn of a refresh. It comes at once if the refresh joins a load or begins one as a task, and
-//! if the key has what it asks for. Else a reload thread hands it over, once.
+//! Where a refresh stands, and how it hears of its turn. The turn of a refresh of an async loader
+//! comes at once. That of a `Loader` comes when a reload thread takes the job of its key.
 
+use super::call::{CallResult, result_of};
+use crate::engine::WeakHandle;
 use crate::flight::wake_all;
+use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard};
 use crate::sync::Mutex;
 use crate::sync::place;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+/// A call that keeps no cache alive.
+pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
+
+/// How far a refresh has come.
+pub(super) enum Progress<K, V, E> {
+    /// Its call waits in a job, for a reload thread, which tells how it goes on.
+    Queued(SharedTurn<Self>),
+    /// Its call waits for a load, its own or that of another call.
+    Waits(OwnedClaimant<K, V>),
+    Ended(CallResult<V, E>),
+}
+
+impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Progress<K, V, E> {
+    /// The turn of a refresh has come. If its call leads a load, `run` has that run; the call waits
+    /// for it as for that of another call.
+    pub(super) fn at_turn(
+        mut call: OwnedClaimant<K, V>,
+        run: impl FnOnce(Guard<K, V, WeakHandle<K, V>>),
+    ) -> Self {
+        call.may_lead = true;
+        let claim = call.begin();
+        // If it has to look the key up again, it needs another turn.
+        call.may_lead = false;
+        match claim {
+            None => Self::Waits(call),
+            Some(Claim::Guard(guard, _)) => {
+                run(guard);
+                Self::Waits(call)
+            }
+            Some(claim) => Self::Ended(result_of(claim)),
+        }
+    }
+}
+
 /// What a refresh gets when its turn has come. The refresh and the thread share it.
 pub(super) enum Turn<T> {
-    /// It has not come; the waker of the last poll.
+    /// It has yet to come; the waker of the last poll.
     Waits(Option<Waker>),
     Came(T),
     /// There will be none, or it was taken.
@@ -26,11 +63,6 @@ pub(super) struct Caller<T>(SharedTurn<T>);
 pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
     let turn = Arc::new(Mutex::new(Turn::Waits(None)));
     (Caller(Arc::clone(&turn)), turn)
-}
-
-/// A turn that has come already.
-pub(super) fn come<T>(with: T) -> SharedTurn<T> {
-    Arc::new(Mutex::new(Turn::Came(with)))
 }
 
 impl<T> Caller<T> {

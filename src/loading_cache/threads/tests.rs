@@ -224,7 +224,10 @@ fn reads_of_a_key_that_waits_or_may_not_wait_take_no_lock() {
     for last in [1, 1_000] {
         (1..=last).for_each(|key| assert_eq!(cache.get(&key), Ok(key)));
         let threads = &cache.inner.threads;
-        assert_eq!(threads.lock().jobs.len(), if last == 1 { 1 } else { 256 });
+        assert_eq!(
+            threads.lock().waiting.len(),
+            if last == 1 { 1 } else { 256 }
+        );
         let held = threads.lock();
         let (tell, told) = mpsc::channel();
         let reader = cache.clone();

@@ -1626,3 +1626,107 @@ fn two_refreshes_load_once_wherever_the_first_is() {
 fn dice_of(round: usize) -> usize {
     round.wrapping_mul(0x9E37_79B9) >> 7 & 0x7FF
 }
+
+/// A key that does something when a reload thread clones it for the so manieth time.
+#[derive(Debug)]
+struct Eager(u64, Arc<Clones>);
+
+#[derive(Debug, Default)]
+struct Clones {
+    left: AtomicUsize,
+    users: Mutex<Option<LoadingCache<Eager, u64, ()>>>,
+}
+
+impl Clones {
+    /// Waits for its turn of the key, as other code would that waits for its load.
+    fn compute(&self, key: Eager) {
+        let users = self.users.lock().unwrap().clone();
+        if let Some(users) = users {
+            _ = users.cache().entry(key).and_compute_with(|_| Op::Nop);
+        }
+    }
+}
+
+impl Clone for Eager {
+    fn clone(&self) -> Self {
+        let thread = thread::current();
+        if thread.name().is_some_and(|name| name.ends_with("-reload")) {
+            let left = self.1.left.load(Ordering::SeqCst);
+            self.1.left.store(left.saturating_sub(1), Ordering::SeqCst);
+            if left == 1 {
+                self.1.compute(Self(self.0, Arc::clone(&self.1)));
+            }
+        }
+        Self(self.0, Arc::clone(&self.1))
+    }
+}
+
+impl PartialEq for Eager {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Eager {}
+
+impl std::hash::Hash for Eager {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Wake for Clones {
+    fn wake(self: Arc<Self>) {
+        self.compute(Eager(1, Arc::clone(&self)));
+    }
+}
+
+/// The key's `Clone`, at any moment, or the waker of a refresh.
+#[test]
+fn user_code_that_waits_for_the_key_that_its_reload_thread_claims_is_refused() {
+    for clone in 0..8 {
+        let (time, open) = (ManualTicker::new(), Arc::new(AtomicBool::new(false)));
+        let (begin, begun) = mpsc::channel();
+        let gate = Arc::clone(&open);
+        let users: LoadingCache<Eager, u64, ()> = Cache::builder()
+            .ticker(time.clone())
+            .loading(loader_fn(move |key: &Eager| {
+                if key.0 == 0 {
+                    begin.send(()).unwrap();
+                    until("the gate opens", || gate.load(Ordering::SeqCst));
+                }
+                Ok(key.0)
+            }))
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        let clones = Arc::<Clones>::default();
+        let key = |number| Eager(number, Arc::clone(&clones));
+        users.cache().insert(key(1), 9);
+        time.advance(SECOND);
+        let busy = users.refresh(key(0));
+        begun.recv_timeout(Duration::from_secs(20)).unwrap();
+        let mut any = users.refresh(key(1));
+        let stale = users.refresh_if_stale(key(1)).expect("it is stale");
+        *clones.users.lock().unwrap() = Some(users.clone());
+        clones.left.store(clone, Ordering::SeqCst);
+        if clone == 0 {
+            let waker = Waker::from(Arc::clone(&clones));
+            let mut cx = Context::from_waker(&waker);
+            assert!(Pin::new(&mut any).poll(&mut cx).is_pending());
+        }
+        // The end of the first load clones its key.
+        clones
+            .left
+            .fetch_add(usize::from(clone > 0), Ordering::SeqCst);
+        open.store(true, Ordering::SeqCst);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            _ = (busy.wait(), any.wait(), stale.wait());
+            tell.send(()).unwrap();
+        });
+        let ends = told.recv_timeout(Duration::from_secs(20));
+        *clones.users.lock().unwrap() = None;
+        assert!(ends.is_ok(), "clone {clone}: its thread waits for itself");
+        assert_eq!(users.refresh(key(1)).wait(), Ok(Some(1)));
+    }
+}
