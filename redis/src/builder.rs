@@ -653,10 +653,7 @@ where
                 .until
                 .map(|until| until.saturating_duration_since(now));
             let users = users.expire_after_create(key, cached, now);
-            match (own, users) {
-                (Some(own), Some(users)) => Some(own.min(users)),
-                (own, users) => own.or(users),
-            }
+            own.into_iter().chain(users).min()
         };
         let local = self
             .local

@@ -101,10 +101,7 @@ async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
 }
 
 fn array(reply: Value) -> Option<Vec<Value>> {
-    match reply {
-        Value::Array(parts) => Some(parts),
-        _ => None,
-    }
+    redis::from_redis_value(reply).ok()
 }
 
 fn number(reply: Value) -> Option<u16> {

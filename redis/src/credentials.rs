@@ -72,16 +72,15 @@ impl Provider {
         address: &str,
         limit: Duration,
     ) -> Result<ConnectionInfo, NearError> {
-        let failed = |source| NearError::Credentials {
-            server: address.to_string(),
-            source,
-        };
         let asked = match timeout(limit, caught(async { (self.0)().await })).await {
             Ok(Some(asked)) => asked,
             Ok(None) => Err("it has panicked".into()),
             Err(_) => Err(format!("no answer within {limit:?}").into()),
         };
-        let credentials = asked.map_err(|source| failed(Arc::from(source)))?;
+        let credentials = asked.map_err(|source| NearError::Credentials {
+            server: address.to_string(),
+            source: Arc::from(source),
+        })?;
         let settings = info.redis_settings().clone();
         let settings = settings.set_username(credentials.user);
         Ok(info.set_redis_settings(settings.set_password(credentials.password)))

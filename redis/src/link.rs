@@ -86,12 +86,33 @@ impl Node {
     /// applied when this returns. An error of the server is an answer, too: `PING` may be refused
     /// by the user's ACL, or while a script runs. A server that is no primary has no answer.
     pub(crate) async fn ping(&self, quiet: Duration, any_role: bool) -> Result<(), NearError> {
+        use ServerErrorKind::{BusyLoading, MasterDown};
         let mut ping = Pipeline::with_capacity(2);
         ping.cmd("PING");
         ping.cmd("HELLO").arg(3);
         let replies = self.main.while_bytes_arrive(quiet, self.main.send(&ping));
-        let replies = replies.await?;
-        alive(&self.address, replies, any_role)
+        let replies = replies.await?.map_err(NearError::requesting)?;
+        let mut replies = replies.into_iter().map(Value::extract_error);
+        let ping = replies.next();
+        if !matches!(ping, Some(Ok(Value::SimpleString(_)) | Err(_))) {
+            return Err(NearError::Protocol("no PONG to PING".into()));
+        }
+        let server = self.address.clone();
+        if let Some(Ok(hello)) = replies.next() {
+            let fields = redis::from_redis_value::<HashMap<String, Value>>(hello);
+            let role = fields.unwrap_or_default().remove("role");
+            let role = redis::from_redis_value::<String>(role.unwrap_or(Value::Nil));
+            let role = role.unwrap_or_default();
+            if !any_role && !matches!(role.as_str(), "" | "master") {
+                return Err(NearError::NotPrimary { server, role });
+            }
+        }
+        if let Some(Err(error)) = ping {
+            if matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown)) {
+                return Err(NearError::connecting(&server, error));
+            }
+        }
+        Ok(())
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Arc<Second>>> {
@@ -101,47 +122,52 @@ impl Node {
     /// A second connection, for one large write alone. What was sent before over the main
     /// connection comes before what is sent over this one.
     pub(crate) async fn lend(&self) -> RedisResult<Lent<'_>> {
-        let free = self.free().pop();
         let mut lent = Lent {
             node: self,
-            second: free.unwrap_or_else(|| self.reads.another()),
+            second: self.free().pop().unwrap_or_else(|| self.reads.another()),
             connection: None,
             is_answered: false,
         };
-        let connection = lent.second.connection().await;
-        // Otherwise the server could not be told to end it.
-        let connection = connection.filter(|connection| connection.id.is_some());
-        if connection.is_some() {
-            // A refusal is an answer.
-            self.main.send(redis::pipe().cmd("PING")).await?;
+        // A call that waits in vain needs time for the main connection.
+        let limit = lent.second.settings.request_timeout / 2;
+        if let Attempt::Connected(connection) = lent.second.connection(limit).await {
+            // Otherwise the server could not be told to end it.
+            if connection.id.is_some() {
+                // A refusal is an answer.
+                self.main.send(redis::pipe().cmd("PING")).await?;
+                lent.connection = Some(connection);
+            }
         }
-        lent.connection = connection;
         Ok(lent)
     }
 }
 
 /// A second connection to a server, for reads of large values or for one large write at a time. It
 /// is made at its first use, and again after its end. The server does not track its reads, so its
-/// end says nothing about what it brought. Where there is none to be had, the main connection
-/// serves.
+/// end says nothing about what it brought. Where there is none in time, the main connection serves,
+/// but not for a suspect (`suspects.rs`).
 pub(crate) struct Second {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     info: ConnectionInfo,
     /// The connection whose server this one has to reach, too.
     main: Connection,
-    state: tokio::sync::Mutex<SecondState>,
-    /// That of `connect`. A caller's own may stand still, with the state locked.
+    /// What the last attempt has brought, and when that was, or when the connection was last used.
+    /// It is locked during an attempt: calls that come meanwhile share the outcome.
+    last: tokio::sync::Mutex<Option<(Attempt, Instant)>>,
+    /// That of `connect`. A caller's own may stand still, with `last` locked.
     runtime: Handle,
     /// How many bytes of large values may be under way.
     under_way: Semaphore,
 }
 
-/// It is locked during an attempt to connect: calls that come meanwhile share the outcome.
-enum SecondState {
-    /// It was last used at this moment.
-    Open(Connection, Instant),
-    /// There is none, and no attempt to connect before this moment.
-    NotBefore(Instant),
+/// What a call gets that asks for a second connection.
+#[derive(Clone)]
+pub(crate) enum Attempt {
+    Connected(Connection),
+    /// None now: the attempt still runs, or has failed.
+    Later,
+    /// None: it would lead to another server, or the user may not ask to which one.
+    Never,
 }
 
 impl Second {
@@ -155,7 +181,7 @@ impl Second {
             settings,
             info,
             main,
-            state: tokio::sync::Mutex::new(SecondState::NotBefore(Instant::now())),
+            last: tokio::sync::Mutex::new(None),
             runtime,
             under_way: Semaphore::new(BYTES_UNDER_WAY),
         })
@@ -173,39 +199,41 @@ impl Second {
         self.under_way.acquire_many(bytes).await.ok()
     }
 
-    /// The connection, for each call that asks.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Option<Connection> {
+    /// The connection, for each call that asks. An attempt that takes longer than `limit` goes on.
+    pub(crate) async fn connection(self: &Arc<Self>, limit: Duration) -> Attempt {
         let attempt = self.runtime.spawn(self.clone().open());
-        // A call that waits in vain needs time for the main connection. The attempt goes on.
-        let limit = self.settings.request_timeout / 2;
-        timeout(limit, attempt).await.ok()?.ok()?
+        match timeout(limit, attempt).await {
+            Ok(Ok(attempt)) => attempt,
+            _ => Attempt::Later,
+        }
     }
 
-    async fn open(self: Arc<Self>) -> Option<Connection> {
-        let mut state = self.state.lock().await;
+    async fn open(self: Arc<Self>) -> Attempt {
+        let mut last = self.last.lock().await;
         // No heartbeat finds out that an unused one is silently dead.
         let idle = self.settings.heartbeat.saturating_mul(2);
-        match &mut *state {
-            SecondState::Open(connection, used)
+        match &mut *last {
+            Some((Attempt::Connected(connection), used))
                 if !connection.ended.is_marked() && used.elapsed() < idle =>
             {
                 *used = Instant::now();
-                return Some(connection.clone());
+                return Attempt::Connected(connection.clone());
             }
-            SecondState::NotBefore(at) if Instant::now() < *at => return None,
+            Some((failed @ (Attempt::Later | Attempt::Never), at))
+                if at.elapsed() < SECOND_PAUSE =>
+            {
+                return failed.clone();
+            }
             _ => {}
         }
-        let opened = self.open_once().await;
-        *state = match &opened {
-            Some(connection) => SecondState::Open(connection.clone(), Instant::now()),
-            None => SecondState::NotBefore(Instant::now() + SECOND_PAUSE),
-        };
-        opened
+        let attempt = self.open_once().await.unwrap_or(Attempt::Later);
+        *last = Some((attempt.clone(), Instant::now()));
+        attempt
     }
 
     /// Opens a connection, which may lead to another server than the main one: behind a balancer,
-    /// or during a failover. Then it is of no use.
-    async fn open_once(&self) -> Option<Connection> {
+    /// or during a failover. Then it is of no use. `None`: it could not be opened.
+    async fn open_once(&self) -> Option<Attempt> {
         let (info, ended) = (self.info.clone(), Ended::default());
         let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
         let mut connection = opening.await.ok()?;
@@ -218,13 +246,13 @@ impl Second {
         let (main, second) = timeout(self.settings.connect_timeout, both).await.ok()?;
         let (main, second) = (main.ok()?, second.ok()?);
         // Nor is it for a user who may not ask.
-        if run_id(&main)? != run_id(&second)? {
-            return None;
+        if run_id(&main).is_none() || run_id(&main) != run_id(&second) {
+            return Some(Attempt::Never);
         }
         if let [_, Value::Int(id), Value::Int(_)] = second.as_slice() {
             connection.id = Some(*id);
         }
-        Some(connection)
+        Some(Attempt::Connected(connection))
     }
 }
 
@@ -260,33 +288,5 @@ impl Link {
         let pings = self.nodes.iter().map(|node| node.ping(quiet, any_role));
         try_join_all(pings).await?;
         Ok(())
-    }
-}
-
-/// Whether these replies show that the connection is alive, that replies are in step with
-/// requests, and that the node is a primary that serves.
-fn alive(address: &str, replies: RedisResult<Vec<Value>>, any_role: bool) -> Result<(), NearError> {
-    use ServerErrorKind::{BusyLoading, MasterDown};
-    let replies = replies.map_err(NearError::requesting)?;
-    let mut replies = replies.into_iter().map(Value::extract_error);
-    let ping = replies.next();
-    if !matches!(ping, Some(Ok(Value::SimpleString(_)) | Err(_))) {
-        return Err(NearError::Protocol("no PONG to PING".into()));
-    }
-    let server = address.to_string();
-    if let Some(Ok(hello)) = replies.next() {
-        let fields = redis::from_redis_value::<HashMap<String, Value>>(hello);
-        let role = fields.unwrap_or_default().remove("role");
-        let role = redis::from_redis_value::<String>(role.unwrap_or(Value::Nil));
-        let role = role.unwrap_or_default();
-        if !any_role && !matches!(role.as_str(), "" | "master") {
-            return Err(NearError::NotPrimary { server, role });
-        }
-    }
-    match ping {
-        Some(Err(error)) if matches!(error.kind(), ErrorKind::Server(BusyLoading | MasterDown)) => {
-            Err(NearError::connecting(&server, error))
-        }
-        _ => Ok(()),
     }
 }

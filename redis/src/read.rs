@@ -8,6 +8,7 @@
 use crate::cached::{Cached, Content};
 use crate::error::{NearError, display_key};
 use crate::key::{Hasher, Key, NearKey, Val};
+use crate::link::Attempt;
 use crate::near::NearCache;
 use crate::placeholder;
 use crate::request::{Reply, RequestError};
@@ -19,6 +20,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -318,14 +320,12 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             return self.fail(lease, NearError::Key { key });
         }
         let limit = self.settings.request_timeout;
-        let mut long = None;
+        let begun = Instant::now();
+        let first = Way::Main(most);
+        let mut next = first;
         loop {
             // A length counts once: after a failure the value may have another one.
-            let way = match (self.suspects.way(&bytes), long.take()) {
-                (Way::Main(_), None) => Way::Main(most),
-                (Way::Main(_), Some(length)) => Way::Second(length),
-                (way, _) => way,
-            };
+            let way = self.suspects.way(&bytes, mem::replace(&mut next, first));
             if let Way::Refused { losses, left } = way {
                 self.counters.refused_key();
                 let key = display_key(&bytes);
@@ -337,12 +337,30 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 Err(error) => return self.fail(lease, error),
             };
             let generation = link.generation;
-            let begun = Instant::now();
-            let room = match (way, link.node_for(&bytes)) {
-                (Way::Second(length), Some(node)) => node.reads.room(length).await,
-                _ => None,
-            };
-            if !self.line.is_current(generation) {
+            let (mut second, mut room) = (None, None);
+            if let (Way::Second { bytes, losses }, Some(node)) = (way, link.node_for(&bytes)) {
+                // A call that waits in vain needs time for the main connection.
+                let wait = if losses == 0 { limit / 2 } else { limit };
+                // It has no turn yet: others do not wait for this.
+                second = tokio::select! {
+                    biased;
+                    () = self.line.left(generation) => continue,
+                    attempt = node.reads.connection(wait) => match attempt {
+                        Attempt::Connected(second) => Some(second),
+                        Attempt::Later if losses > 0 => {
+                            if begun.elapsed() > limit {
+                                return self.fail(lease, self.timed_out());
+                            }
+                            sleep(SERVER_PAUSE).await;
+                            continue;
+                        }
+                        Attempt::Later | Attempt::Never => None,
+                    },
+                };
+                room = node.reads.room(bytes).await;
+            }
+            let has_ended = second.as_ref().is_some_and(|s| s.ended.is_marked());
+            if has_ended || !self.line.is_current(generation) {
                 // It has waited until the connection was lost, and has not asked for anything.
                 continue;
             }
@@ -352,7 +370,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let at = Instant::now();
             self.counters.load();
-            let reading = link.read(&bytes, way, &self.settings);
+            let reading = link.read(&bytes, way, second);
             let answer = tokio::select! {
                 biased;
                 answer = trace::request(&self.settings, "GET", &bytes, reading) => answer,
@@ -382,14 +400,23 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     return self.fail(lease, error);
                 }
                 Err(RequestError::Large(length)) => {
-                    long = Some(length);
                     self.suspects.measured(&bytes, length);
+                    next = Way::Second {
+                        bytes: length,
+                        losses: 0,
+                    };
                 }
                 Err(RequestError::Lost(error)) => {
                     self.suspects.accuse(&bytes);
                     self.lost(generation, error);
                 }
-                Err(RequestError::LostSecond) => self.suspects.suspect(&bytes),
+                Err(RequestError::LostSecond) => {
+                    if let Way::Second { losses: 0, .. } = way {
+                        // It may not be remembered.
+                        self.suspects.measured(&bytes, usize::MAX);
+                    }
+                    self.suspects.accuse(&bytes);
+                }
                 Err(error) => self.ready_again(generation, error).await,
             }
         }

@@ -3,7 +3,8 @@
 //! Over the main connection a read asks for no more than the first bytes of a value, so that no
 //! reply there is long. A value that is large comes over the second connection by `GET`.
 
-use crate::config::{Settings, Tracking};
+use crate::config::Tracking;
+use crate::connection::Connection;
 use crate::error::NearError;
 use crate::link::{Link, Node};
 use crate::suspects::Way;
@@ -129,8 +130,8 @@ pub(crate) type Answer = Result<Reply, RequestError>;
 
 impl Link {
     /// Reads a key.
-    pub(crate) async fn read(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
-        match self.read_from_its_node(key, way, settings).await {
+    pub(crate) async fn read(&self, key: &[u8], way: Way, second: Option<Connection>) -> Answer {
+        match self.read_at_node(key, way, second).await {
             Err(RequestError::Ask(address)) => {
                 let mut get = redis::cmd("GET");
                 get.arg(key);
@@ -150,10 +151,10 @@ impl Link {
     /// Reads a key. The server reports each change of it over the main connection, which asks for
     /// the deadline in any case. A change between that and `GET` is reported, too, and revokes the
     /// lease.
-    async fn read_from_its_node(&self, key: &[u8], way: Way, settings: &Settings) -> Answer {
+    async fn read_at_node(&self, key: &[u8], way: Way, second: Option<Connection>) -> Answer {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
-        let opt_in = settings.tracking == Tracking::OptIn;
+        let opt_in = node.reads.settings.tracking == Tracking::OptIn;
         let mut asked = Pipeline::with_capacity(3);
         if opt_in {
             asked.cmd("CLIENT").arg("CACHING").arg("YES");
@@ -182,7 +183,7 @@ impl Link {
             return Err(RequestError::Large(length(node, key).await));
         } else if first.is_empty() {
             // It was not asked for, is empty, or was not there at first: `GETRANGE` does not tell.
-            get(node, key, way, settings, cluster).await?
+            get(node, key, second, cluster).await?
         } else {
             Some(first)
         };
@@ -197,12 +198,11 @@ impl Link {
     /// command if it is asked.
     pub(crate) async fn send_asking(&self, address: &str, cmd: Cmd) -> Result<Value, RequestError> {
         let mut nodes = self.nodes.iter();
-        let node = nodes.find(|node| node.address == address);
-        // The topology has changed.
-        let unknown = || NearError::Disconnected {
-            reason: format!("the key is at {address}, which is no primary of the known topology"),
+        let Some(node) = nodes.find(|node| node.address == address) else {
+            // The topology has changed.
+            let reason = format!("the key is at {address}, which is no primary of the topology");
+            return Err(RequestError::Moved(NearError::Disconnected { reason }));
         };
-        let node = node.ok_or_else(|| RequestError::Moved(unknown()))?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(cmd);
         let replies = node.main.send(&pipeline).await;
@@ -237,37 +237,29 @@ async fn length(node: &Node, key: &[u8]) -> usize {
     }
 }
 
-/// The whole value of a key, over the connection of its way. Where no second one is to be had, the
-/// main one serves.
+/// The whole value of a key, over `second`; where there is none, over the main connection.
 async fn get(
     node: &Node,
     key: &[u8],
-    way: Way,
-    settings: &Settings,
+    second: Option<Connection>,
     cluster: bool,
 ) -> Result<Option<Vec<u8>>, RequestError> {
     let mut get = redis::cmd("GET");
     get.arg(key);
     let failed = |error| RequestError::of(error, cluster);
-    let second = match way {
-        Way::Second(_) => node.reads.connection().await,
-        _ => None,
-    };
     let Some(second) = second else {
         // The heartbeat finds out about a silent main connection.
         let reply = node.main.send_one(&get).await.map_err(failed)?;
         return Ok(typed::<Bytes>(Some(reply), cluster)?.0);
     };
-    let reply = second.while_bytes_arrive(settings.heartbeat, second.send_one(&get));
-    let reply = match reply.await {
-        Ok(reply) => reply.map_err(failed),
-        Err(silent) => Err(RequestError::Lost(silent)),
-    };
-    if matches!(reply, Err(RequestError::Lost(_))) {
-        second.ended.mark();
-        return Err(RequestError::LostSecond);
+    let reply = second.while_bytes_arrive(node.reads.settings.heartbeat, second.send_one(&get));
+    match reply.await.map(|reply| reply.map_err(failed)) {
+        Err(_) | Ok(Err(RequestError::Lost(_))) => {
+            second.ended.mark();
+            Err(RequestError::LostSecond)
+        }
+        Ok(reply) => Ok(typed::<Bytes>(Some(reply?), cluster)?.0),
     }
-    Ok(typed::<Bytes>(Some(reply?), cluster)?.0)
 }
 
 /// How long the server keeps a key at least, by its answer to `PTTL`.

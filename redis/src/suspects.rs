@@ -7,9 +7,10 @@
 //!
 //! A server closes a connection whose reply is above its limit (`client-output-buffer-limit`). The
 //! near cache would ask for the same key on the next connection, and lose that one, too. So each
-//! key whose value was awaited when a second connection ended is a *suspect* until a reply comes.
-//! A suspect is asked for while no other large value is; if its requests have ended connections at
-//! least twice in a row, it is refused for a while.
+//! key whose value was awaited when a connection ended is a *suspect* until a reply comes. A
+//! suspect is asked for while no other large value is; if its requests have ended connections at
+//! least twice in a row, it is refused for a while. It waits for a second connection, so that it
+//! ends no main one, unless there can be no second one for this server or user at all.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,9 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
 pub(crate) enum Way {
     /// Over the main connection, if the value has no more than so many bytes.
     Main(usize),
-    /// Over the second connection, for so many bytes.
-    Second(usize),
+    /// Over the second connection, for so many bytes. If so many connections in a row have ended,
+    /// it is a suspect.
+    Second { bytes: usize, losses: u32 },
     /// Not now, since so many connections in a row have ended.
     Refused { losses: u32, left: Duration },
 }
@@ -37,7 +39,7 @@ struct Suspect {
     /// For how many bytes it is asked for: for all that may be under way, once it is accused.
     bytes: usize,
     losses: u32,
-    refused_until: Option<Instant>,
+    refused_until: Instant,
 }
 
 /// The keys with large values of one near cache.
@@ -49,30 +51,20 @@ impl Suspects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How to ask for this key.
-    pub(crate) fn way(&self, key: &[u8]) -> Way {
+    /// How to ask for this key; if nothing is known of it, in the way `unknown`.
+    pub(crate) fn way(&self, key: &[u8], unknown: Way) -> Way {
         let keys = self.keys();
         let Some(suspect) = keys.get(key) else {
-            return Way::Main(LARGE);
+            return unknown;
         };
-        let losses = suspect.losses;
-        if let Some(until) = suspect.refused_until {
-            let left = until.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                return Way::Refused { losses, left };
-            }
+        let Suspect { bytes, losses, .. } = *suspect;
+        let until = suspect.refused_until;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            Way::Second { bytes, losses }
+        } else {
+            Way::Refused { losses, left }
         }
-        Way::Second(suspect.bytes)
-    }
-
-    /// The second connection has ended while this key was asked for over it.
-    pub(crate) fn suspect(&self, key: &[u8]) {
-        let mut keys = self.keys();
-        if !keys.contains_key(key) {
-            remember(&mut keys, key, usize::MAX);
-        }
-        drop(keys);
-        self.accuse(key);
     }
 
     /// A connection has ended while this key was asked for. It is accused if its value is large.
@@ -86,7 +78,7 @@ impl Suspects {
         if suspect.losses >= 2 {
             let doubled = 1 << (suspect.losses - 2).min(16);
             let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
-            suspect.refused_until = Some(Instant::now() + refusal);
+            suspect.refused_until = Instant::now() + refusal;
         }
     }
 
@@ -94,58 +86,69 @@ impl Suspects {
     pub(crate) fn measured(&self, key: &[u8], bytes: usize) {
         let mut keys = self.keys();
         keys.remove(key);
-        if bytes > LARGE {
-            remember(&mut keys, key, bytes);
+        if bytes <= LARGE {
+            return;
         }
-    }
-}
-
-/// Adds a key that is not there.
-fn remember(keys: &mut HashMap<Vec<u8>, Suspect>, key: &[u8], bytes: usize) {
-    if keys.len() >= MOST {
-        // What is known of lengths comes back by itself.
-        let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
-        if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
-            keys.remove(&forgotten);
+        if keys.len() >= MOST {
+            // What is known of lengths comes back by itself.
+            let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
+            if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
+                keys.remove(&forgotten);
+            }
         }
+        let suspect = Suspect {
+            bytes,
+            losses: 0,
+            refused_until: Instant::now(),
+        };
+        keys.insert(key.to_vec(), suspect);
     }
-    let suspect = Suspect {
-        bytes,
-        losses: 0,
-        refused_until: None,
-    };
-    keys.insert(key.to_vec(), suspect);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn way(suspects: &Suspects, key: &[u8]) -> Way {
+        suspects.way(key, Way::Main(LARGE))
+    }
+
+    fn second(bytes: usize, losses: u32) -> Way {
+        Way::Second { bytes, losses }
+    }
+
     #[test]
     fn a_large_key_is_refused_after_two_losses() {
         let suspects = Suspects::default();
         suspects.measured(b"a", LARGE);
-        assert_eq!(suspects.way(b"a"), Way::Main(LARGE));
+        assert_eq!(way(&suspects, b"a"), Way::Main(LARGE));
         for key in [b"a", b"b"] {
             suspects.measured(key, LARGE + 1);
-            assert_eq!(suspects.way(key), Way::Second(LARGE + 1));
+            assert_eq!(way(&suspects, key), second(LARGE + 1, 0));
         }
         suspects.accuse(b"a");
-        assert_eq!(suspects.way(b"a"), Way::Second(usize::MAX));
-        assert_eq!(suspects.way(b"b"), Way::Second(LARGE + 1));
+        assert_eq!(way(&suspects, b"a"), second(usize::MAX, 1));
+        assert_eq!(way(&suspects, b"b"), second(LARGE + 1, 0));
         suspects.accuse(b"a");
-        assert!(matches!(suspects.way(b"a"), Way::Refused { losses: 2, .. }));
+        assert!(matches!(
+            way(&suspects, b"a"),
+            Way::Refused { losses: 2, .. }
+        ));
         suspects.measured(b"a", LARGE + 1);
-        assert_eq!(suspects.way(b"a"), Way::Second(LARGE + 1));
+        assert_eq!(way(&suspects, b"a"), second(LARGE + 1, 0));
         suspects.measured(b"a", 1);
         suspects.measured(b"b", 1);
         suspects.accuse(b"b");
         assert!(suspects.keys().is_empty());
         // A smaller one that was asked for over the second connection.
-        suspects.suspect(b"b");
-        assert_eq!(suspects.way(b"b"), Way::Second(usize::MAX));
-        suspects.suspect(b"b");
-        assert!(matches!(suspects.way(b"b"), Way::Refused { losses: 2, .. }));
+        suspects.measured(b"b", usize::MAX);
+        suspects.accuse(b"b");
+        assert_eq!(way(&suspects, b"b"), second(usize::MAX, 1));
+        suspects.accuse(b"b");
+        assert!(matches!(
+            way(&suspects, b"b"),
+            Way::Refused { losses: 2, .. }
+        ));
     }
 
     #[test]
@@ -155,7 +158,7 @@ mod tests {
         let mut last = Duration::ZERO;
         for losses in 1..100 {
             suspects.accuse(b"a");
-            let left = match suspects.way(b"a") {
+            let left = match way(&suspects, b"a") {
                 Way::Refused { left, .. } => left,
                 _ => Duration::ZERO,
             };
@@ -180,8 +183,8 @@ mod tests {
         // One that has ended no connection is forgotten before those.
         suspects.measured(b"new", LARGE + 1);
         suspects.measured(b"newest", LARGE + 1);
-        assert_eq!(suspects.way(b"new"), Way::Main(LARGE));
-        assert_eq!(suspects.way(b"newest"), Way::Second(LARGE + 1));
+        assert_eq!(way(&suspects, b"new"), Way::Main(LARGE));
+        assert_eq!(way(&suspects, b"newest"), second(LARGE + 1, 0));
         assert_eq!(suspects.keys().len(), MOST);
     }
 }

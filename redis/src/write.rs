@@ -350,14 +350,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         let second = lent.as_ref().and_then(|lent| lent.connection.as_ref());
         let way = second.unwrap_or(&node.main);
         let reply = way.send_one(cmd).await.map_err(failed);
-        let is_answered = !matches!(reply, Err(RequestError::Lost(_)));
         if let Some(lent) = &mut lent {
-            if is_answered {
+            lent.is_answered = !matches!(reply, Err(RequestError::Lost(_)));
+            if lent.is_answered {
                 self.large_answers.fetch_add(1, Ordering::Relaxed);
             } else if lent.connection.is_some() {
                 return Err(RequestError::LostSecond);
             }
-            lent.is_answered = is_answered;
         }
         let reply = match reply {
             Err(RequestError::Ask(address)) => link.send_asking(&address, cmd.clone()).await,
