@@ -209,7 +209,7 @@ pub enum NearError {
     /// The user may not run the scripts of loads, or a command in them, or may not write the key.
     #[error(
         "{server} does not let the user run the scripts of `get_with`: {source}; give the user \
-         `+eval +get +pttl +set +pexpire +del` and `~` keys by ACL rules, or use `LoadLock::off()`"
+         `+eval +get +pttl +set +pexpire` and `~` keys by ACL rules, or use `LoadLock::off()`"
     )]
     LoadsDenied {
         /// The address of the server.

@@ -56,7 +56,7 @@ where
     /// Plain reads do not wait: they find no value yet. If the call is cancelled or its process
     /// dies, a call that waits takes over.
     ///
-    /// A write or deletion of the key that comes while `load` runs wins, from whichever client: the
+    /// A `SET` or deletion of the key that comes while `load` runs wins, from whichever client: the
     /// loaded value is then written nowhere. The call returns what the key has, or the loaded value
     /// if the key has none. [`load_lock`](crate::NearCacheBuilder::load_lock) tells how, and what
     /// other readers of the key see meanwhile.

@@ -43,16 +43,15 @@ const RENEW: &str = "local there = redis.call('GET', KEYS[1]) or '' \
 
 /// Replaces a placeholder by the value that it carries, with the time that is left of that; with
 /// the time that the key has if that is not known, or if a client has given the key a later
-/// deadline, or none.
+/// deadline, or none. `PEXPIRE` with zero deletes, by the right that a claim has tried.
 const RESTORE: &str = "local there = redis.call('GET', KEYS[1]) or '' \
     if string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return end \
     local old = string.sub(there, #ARGV[1] + 1) \
-    if old == '' then return redis.call('DEL', KEYS[1]) end \
+    if old == '' then return redis.call('PEXPIRE', KEYS[1], 0) end \
     local left = redis.call('PTTL', KEYS[1]) \
-    if left < 0 or left > tonumber(ARGV[2]) or ARGV[3] == '' \
-    then redis.call('SET', KEYS[1], old, 'KEEPTTL') return end \
-    if tonumber(ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end \
-    redis.call('SET', KEYS[1], old, 'PX', ARGV[3])";
+    redis.call('SET', KEYS[1], old, 'KEEPTTL') \
+    if left >= 0 and left <= tonumber(ARGV[2]) and ARGV[3] ~= '' \
+    then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end";
 
 /// A new placeholder: the mark, then 32 hexadecimal digits that no other one has.
 pub(crate) fn new(mark: &[u8]) -> Arc<[u8]> {
