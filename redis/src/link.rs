@@ -259,8 +259,8 @@ impl Second {
 /// By what a server tells its run from all others, in its reply to `INFO`.
 fn run_id(replies: &[Value]) -> Option<String> {
     let info: String = redis::from_redis_value(replies.first()?.clone()).ok()?;
-    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"))?;
-    Some(id.to_string())
+    info.lines()
+        .find_map(|line| Some(line.strip_prefix("run_id:")?.to_string()))
 }
 
 /// The connections of one generation.

@@ -370,13 +370,15 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let at = Instant::now();
             self.counters.load();
+            // What comes over the second connection does not end this one.
+            let over_main = second.is_none();
             let reading = link.read(&bytes, way, second);
             let answer = tokio::select! {
                 biased;
                 answer = trace::request(&self.settings, "GET", &bytes, reading) => answer,
                 // The connection was given up: ask the next one.
                 () = self.line.left(generation) => {
-                    if link.ended.is_marked() {
+                    if over_main && link.ended.is_marked() {
                         self.suspects.accuse(&bytes);
                     }
                     continue;
@@ -407,7 +409,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     };
                 }
                 Err(RequestError::Lost(error)) => {
-                    self.suspects.accuse(&bytes);
+                    if over_main {
+                        self.suspects.accuse(&bytes);
+                    }
                     self.lost(generation, error);
                 }
                 Err(RequestError::LostSecond) => {

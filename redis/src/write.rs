@@ -367,13 +367,11 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 }
 
 fn length(cmd: &Cmd) -> usize {
-    let mut length = 0;
-    for arg in cmd.args_iter() {
-        if let Arg::Simple(bytes) = arg {
-            length += bytes.len();
-        }
-    }
-    length
+    let lengths = cmd.args_iter().map(|arg| match arg {
+        Arg::Simple(bytes) => bytes.len(),
+        _ => 0,
+    });
+    lengths.sum()
 }
 
 #[cfg(test)]

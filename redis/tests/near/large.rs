@@ -1185,6 +1185,42 @@ async fn the_end_of_the_main_connection_ends_the_wait_for_a_second_one() {
     }
 }
 
+/// The main connection ends again and again while a value comes over the second one: that value is
+/// not blamed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_main_connection_blames_no_value_of_the_second_one() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("large", &"x".repeat(4 << 20)).await;
+        let near = near(proxy.port).request_timeout(Duration::from_secs(60));
+        let near = near.heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        // So its size is known.
+        assert_eq!(read(&near, "large").await.len(), 4 << 20);
+        writer.send::<()>(&["CONFIG", "RESETSTAT"]).await;
+        proxy.throttle(1 << 20);
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.refresh("large").await });
+        for losses in 1..=3 {
+            until("the value is asked for", async || {
+                writer.clone().calls("get").await == losses
+            })
+            .await;
+            let clients: String = writer.send(&["CLIENT", "LIST"]).await;
+            let main = clients.lines().find(|l| l.contains(" flags=t ")).unwrap();
+            let id = main.split(' ').next().unwrap();
+            let id = id.strip_prefix("id=").unwrap();
+            writer.send::<u64>(&["CLIENT", "KILL", "ID", id]).await;
+            lost(&near, losses).await;
+        }
+        proxy.throttle(0);
+        let found = reading.await.unwrap().unwrap();
+        assert_eq!(found.unwrap().len(), 4 << 20);
+    }
+}
+
 /// For a user who may have no second connection, a key is read over the main one also after a
 /// connection has ended while it was asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
