@@ -60,8 +60,8 @@
 //! it. One load runs for a key at a time. A second one runs only if a write revoked the first, or
 //! its `load_timeout` passed. Other calls that load the key wait for it and share its value,
 //! whichever method they use. They share its failure if they are of the same kind and error type.
-//! Computes (`and_*`) wait for it, and then run. Every method that loads has a form for async code,
-//! on any runtime.
+//! Computes (`and_*`) wait for it, and then run. All methods that load have a form for async code,
+//! but for `lease_timeout`, on any runtime.
 //!
 //! ```
 //! use wheelhouse::Cache;

@@ -17,6 +17,7 @@
 //! | `ring::an_offer_to_a_full_ring…` | it is refused, or finds a slot that was emptied |
 //! | `ring::a_complete_drain_against_an_offer…` | the drain takes every event offered before it |
 //! | `swap_batch::two_writers_against_a_swap…` | no event is lost, each writer's order is kept |
+//! | `swap_batch::a_removal_takes_the_place…` | its event stands once, in order |
 //! | `replacement::a_replacement_without_an_event…` | the entry names a whole node, in the end the map's |
 //! | `replacement::a_writer_that_names_a_node…` | the event of an earlier node does not undo it |
 //! | `wakes::a_request_for_soon_against_a_run…` | a run is arranged for an event that it missed |
@@ -32,6 +33,7 @@
 //! | `node_life::claim_against_freeze…` | the deadline is due afterwards |
 //! | `node_life::a_removal_against_a_read…` | a reader that sees Removed finds the slot empty |
 //! | `node_life::a_move_of_both_deadlines…` | a read of the new one sees the new own one |
+//! | `node_life::a_move_without_an_event…` | the pass sees the deadline, or an event comes |
 //! | `node_life::publication_against_a_look_up…` | a reader finds the whole node or none |
 //! | `moves::a_look_up_against_a_split_finds_what_moves` | an entry that moves is found |
 //! | `moves::a_visit_against_a_split…` | an entry that moves is yielded once |
@@ -58,6 +60,7 @@
 //! | `grace::a_reader_against_a_retirement…` | no reader uses a freed object |
 //! | `grace::a_reader_that_comes_again…` | no reader uses a freed object |
 //! | `grace::two_readers…` | the same |
+//! | `grace::a_reader_with_two_pins…` | the same |
 //! | `grace::a_new_thread…` | the same for a record registered meanwhile |
 //! | `grace::a_reader_against_two_retirements…` | the same for both objects |
 //! | `grace::a_check_on_a_third_thread…` | the same; fails without the fence before the check |

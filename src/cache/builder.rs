@@ -160,8 +160,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// # Memory
     ///
     /// Bytes that a full cache allocates for each entry, key and value included, without what these
-    /// have on the heap. They are the same with or without a deadline, on targets of 64 and of 32
-    /// bits:
+    /// have on the heap. They are the same with or without a deadline, and nearly so on targets of
+    /// 32 bits:
     ///
     /// | size of key and value | without a bound | with `max_capacity` | and with weigher, policy and idle limit |
     /// |---|---|---|---|
@@ -170,7 +170,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// | 24 + 64 | 180 | 206 | 218 |
     /// | 8 + 128 | 225 | 251 | 264 |
     ///
-    /// So count the sizes of key and value, about 80 bytes, and 30 more in a bounded cache (20 with
+    /// So count the sizes of key and value, about 80 bytes, and 25 more in a bounded cache (17 with
     /// [`EvictionPolicy::Lru`]). [`Policy::memory_per_entry`](crate::Policy::memory_per_entry)
     /// returns the figure for any types and settings, and says how exact it is.
     ///

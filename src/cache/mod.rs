@@ -76,10 +76,10 @@ use std::time::{Duration, Instant};
 /// # Panics in user code
 ///
 /// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` reaches the caller,
-/// and the cache is as if the call had not been made. No lock is held while they run; they may call
-/// the same cache. A panic in a [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach
-/// the caller after the write was made. All cases are described under [When callbacks
-/// misbehave](crate#when-callbacks-misbehave).
+/// and the cache is as if the call had not been made (but a read has counted, if `Clone` panics).
+/// No lock is held while they run; they may call the same cache. A panic in a
+/// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller after the write was
+/// made. All cases are described under [When callbacks misbehave](crate#when-callbacks-misbehave).
 ///
 /// # Example
 ///
@@ -553,7 +553,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` or the value's `Clone` panics. The entry is then still there.
+    /// If the key's `Hash` or `Eq` or the value's `Clone` panics. The entry then stays, unless each
+    /// clone replaces it.
     ///
     /// # Cost
     ///
@@ -713,7 +714,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
-    /// scheduled, zero if there is work.
+    /// scheduled, zero if there is work, say a notification.
     ///
     /// This is not always the time until a deadline: an entry whose deadline is far away moves to a
     /// finer level of the wheel first. A loop that sleeps for this time, then calls

@@ -732,8 +732,8 @@ where
     /// Shows the live entry to `f`, and does what `f` answers.
     ///
     /// `f` runs with no lock held; `get` finds the old value meanwhile. Writers of the key do not
-    /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the calls
-    /// that wait for their turn wait no longer: the first of them that wakes up runs next.
+    /// wait: [`CompResult`] says what becomes of the compute then. After such a write, the call
+    /// that has waited longest for its turn looks again; the others wait behind it.
     ///
     /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
     /// of the old value. With [`Delivery::Caller`](crate::Delivery) the call waits for the listener

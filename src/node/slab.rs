@@ -39,7 +39,7 @@
 //! | headers of chunks 2, free slots 4 | 6 on average |
 //! | *in a bounded cache*: queue links 12, weight 4 | 16 |
 //! | *with the adaptive policy*: ghosts of removed keys | 8 |
-//! | *with a weigher*; *with the own deadline apart from the wanted one*; *with refresh* | 4; 8; 16 |
+//! | *with a weigher*; *with the own deadline apart from the wanted one*; *with refresh* | 4; 8; 24 |
 //!
 //! `Policy::memory_per_entry` returns the sum for any types and settings; `tests/allocations.rs`
 //! compares it with what the allocator hands out.

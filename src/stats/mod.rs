@@ -320,8 +320,8 @@ impl Stats {
         self.counts[Count::FailedLoads as usize]
     }
 
-    /// How many loads made a value that was not stored, since the key had been written meanwhile or
-    /// a newer load had replaced an overdue one.
+    /// How many loads had an outcome that was not stored, since the key had been written meanwhile
+    /// or a newer load had replaced an overdue one.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::builder().record_stats().build();

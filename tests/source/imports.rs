@@ -85,7 +85,7 @@ const OWN_ATOMICS: [(&str, &str); 12] = [
     ),
     (
         "refresh/policies.rs",
-        "a static: the seed of random numbers",
+        "the time of the last load, one word",
     ),
     ("scheduler/crew.rs", "threads of the system"),
     ("stripe.rs", "a static: the numbers of threads"),
