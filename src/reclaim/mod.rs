@@ -20,7 +20,7 @@
 //! One of the two files is compiled, as the module `scheme`. Both have the same types: `Scheme`,
 //! which `own.rs` calls an `Epoch`, `Grace`, `Pin`, `Record` and `Registration`; no other module
 //! knows which one it is. Their tests (`tests.rs`) are the same. `own.rs` has models under loom
-//! (`models/loom/grace/`), which compile that file alone; the models of other protocols skip it.
+//! (`models/loom/grace/`).
 //!
 //! # Invariants
 //!
@@ -51,20 +51,11 @@
 //! thread that has used the domain, up to the first that is still pinned from before; the next
 //! check reads that thread's word first.
 //!
-//! | ns; `cargo run --release -p wheelhouse-models --example pins` | own epochs | crossbeam-epoch |
-//! |---|---|---|
-//! | a hit without deadline, no sleeping thread | 9.7 | 12.0 |
-//! | beside 512 sleeping threads that once used the cache | 13.3 | 123 |
-//!
-//! A pin without a fence, and a barrier on all processors in its place, was considered: the barrier
-//! interrupts busy threads.
-//!
 //! # Origin
 //!
 //! Epoch-based reclamation: K. Fraser, "Practical lock-freedom", 2004. The pin is that of
-//! `crossbeam-epoch`. There each thread keeps bags of deferred functions, and every 128th pin tries
-//! to advance the epoch, which waits for every pinned thread to follow. The own scheme needs no
-//! advance: a record says since which epoch it is pinned, and one comparison is enough.
+//! `crossbeam-epoch`. There an advance of the epoch waits for every pinned thread to follow; here a
+//! record says since which epoch it is pinned, and one comparison is enough.
 
 #[cfg(feature = "crossbeam-epoch")]
 #[path = "crossbeam.rs"]

@@ -83,10 +83,7 @@ const OWN_ATOMICS: [(&str, &str); 12] = [
         "reclaim/own.rs",
         "a count of one thread, which no model has to order",
     ),
-    (
-        "refresh/policies.rs",
-        "the time of the last load, one word",
-    ),
+    ("refresh/policies.rs", "the time of the last load, one word"),
     ("scheduler/crew.rs", "threads of the system"),
     ("stripe.rs", "a static: the numbers of threads"),
     ("time/coarse.rs", "a clock: time does not pass in a model"),
