@@ -370,8 +370,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let at = Instant::now();
             self.counters.load();
-            // What comes over the second connection does not end this one.
-            let over_main = second.is_none();
+            // What comes over the second connection ends no main one. `Ask` leads to a main one.
+            let over_main = second.is_none() || link.is_cluster();
             let reading = link.read(&bytes, way, second);
             let answer = tokio::select! {
                 biased;
