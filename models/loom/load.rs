@@ -87,7 +87,7 @@ impl Scene {
 
     /// The outcome that a waiter gets; `None` if the load was no longer current. If it is
     /// offered the lead, it takes that as a call does that claims the key again.
-    fn wait(&self, want: Want) -> Option<Verdict<u32>> {
+    fn wait(&self, want: Want) -> Option<Verdict<u8, u32>> {
         let ticket = Ticket::draw();
         let parker = Parker::own();
         let waker = Waker::from(Arc::clone(&parker));
@@ -121,7 +121,7 @@ fn a_waiter_against_a_commit_gets_the_value_or_comes_too_late() {
         let theirs = Arc::clone(&scene);
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Ended(Outcome::Value(shared, _))) => assert_eq!(shared.value, 5),
-            Some(other) => panic!("{other:?}"),
+            Some(_) => panic!("another verdict"),
             None => assert!(!theirs.load.is_current()),
         });
         assert!(scene.commit(5));
@@ -137,7 +137,7 @@ fn a_waiter_against_a_failure_leads_or_comes_too_late() {
         let theirs = Arc::clone(&scene);
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Offered) => assert!(theirs.commit(6)),
-            Some(other) => panic!("{other:?}"),
+            Some(_) => panic!("another verdict"),
             None => (),
         });
         scene.end(&Outcome::Nothing);
@@ -165,7 +165,7 @@ fn a_turn_against_a_revocation_is_not_held_up_by_a_stuck_leader() {
         let theirs = Arc::clone(&scene);
         let turn = thread::spawn(move || match theirs.wait(Want::OwnTurn) {
             Some(Verdict::Retry) | None => (),
-            Some(other) => panic!("{other:?}"),
+            Some(_) => panic!("another verdict"),
         });
         // A leader that never ends.
         assert!(scene.revoke());
@@ -182,7 +182,7 @@ fn a_hand_over_against_a_revocation_wakes_the_waiter() {
         let waiter = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Offered) => _ = theirs.commit(6),
             Some(Verdict::Retry) | None => (),
-            Some(other) => panic!("{other:?}"),
+            Some(_) => panic!("another verdict"),
         });
         let writers = Arc::clone(&scene);
         let writer = thread::spawn(move || writers.revoke());
@@ -202,7 +202,7 @@ fn a_waiter_that_leaves_against_a_hand_over_passes_it_on() {
         let theirs = Arc::clone(&scene);
         let second = thread::spawn(move || match theirs.wait(Want::Value) {
             Some(Verdict::Offered) => assert!(theirs.commit(6)),
-            Some(other) => panic!("{other:?}"),
+            Some(_) => panic!("another verdict"),
             None => (),
         });
         let leaving = Arc::clone(&scene);

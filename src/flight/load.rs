@@ -13,22 +13,24 @@ use std::any::{Any, TypeId};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Which outcomes of another call's run a waiter accepts; if it accepts none, it leads in its turn,
-/// unless its kind says that it looks the key up again.
+/// Which outcomes of another call's run a waiter accepts. If it accepts none, and the load is
+/// current, it leads in its turn, or looks the key up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// A value.
+    /// A value: `get_with`, `lease`.
     Value,
-    /// A value, or that there is none.
+    /// A value, or that there is none: `optionally_get_with`, `get_all_with`.
     Optional,
-    /// A value, or that there is none. Looks the key up again: the call has other work to do first.
+    /// A value, or that there is none: `get_all_with` while it has other keys to load or to wait
+    /// for. Looks again.
     OptionalForNow,
-    /// A value, or an error of this type.
+    /// A value, or an error of this type: `try_get_with`.
     Fallible(TypeId),
-    /// A value, or that there is none, or an error of this type. Looks the key up again: the future
-    /// of a refresh, or of an async `LoadingCache`, may not be polled for long.
+    /// A value, or that there is none, or an error of this type: a refresh, or a call for an async
+    /// loader, for its own load. It may not be polled for long: so it looks again, or is moved to
+    /// a newer load.
     Settled(TypeId),
-    /// None: the waiter wants to run its own code.
+    /// None: a compute wants to run its own code.
     OwnTurn,
 }
 
@@ -78,14 +80,15 @@ impl<V> Clone for Outcome<V> {
 }
 
 /// The answer to a waiter.
-#[derive(Debug)]
-pub(crate) enum Verdict<V> {
+pub(crate) enum Verdict<K, V> {
     /// The run has ended with this.
     Ended(Outcome<V>),
     /// It is offered the lead: it claims the key again, and leads unless another call was faster.
     Offered,
     /// The load is no longer current: look the key up again.
     Retry,
+    /// The load was overdue, and this newer one has taken its place: the call has joined that.
+    ReplacedBy(Arc<Load<K, V>>),
     /// The load is overdue: look the key up again, and replace the load.
     Overdue,
 }
@@ -320,7 +323,7 @@ impl<K, V> Load<K, V> {
     /// which `waker` is kept. A waiter that hears of its offer counts as the leader, on the calling
     /// thread, from now on; it [takes the lead](Self::take_lead) when it claims the key again. If
     /// another call has passed it meanwhile, it is the next leader.
-    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<V>> {
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<K, V>> {
         // Cloned with no lock held, as a waker is dropped: both are user code.
         let mut fresh = Some(waker.clone());
         loop {
@@ -357,6 +360,10 @@ impl<K, V> Load<K, V> {
         let next = waiters.next_turn_after(ticket);
         drop(state);
         drop(waker);
+        if let Some(Verdict::ReplacedBy(newer)) = &told {
+            // It offers no lead to such a call.
+            newer.leave(ticket);
+        }
         let_go(told);
         wake_all(next);
         leads
@@ -367,6 +374,14 @@ impl<K, V> Load<K, V> {
     pub(crate) fn revoke(&self, by: RevokedBy) {
         self.mark_outdated();
         self.state().revoked.get_or_insert(by);
+    }
+
+    /// The load is overdue, and this newer one, which has yet to run, takes its place. Under the
+    /// shard's lock; [`revoke`](Self::revoke) follows.
+    pub(crate) fn replace_by(&self, newer: &Arc<Self>) {
+        if let Some(waiters) = &mut self.state().waiters {
+            waiters.replaced_by = Some(Arc::clone(newer));
+        }
     }
 
     /// Tells waiters of a revoked load to look again: the first of those that wait for a turn, and
@@ -384,9 +399,15 @@ impl<K, V> Load<K, V> {
         }
         if let Some(waiters) = &mut state.waiters {
             before = waiters.turns.take_before();
+            let newer = waiters.replaced_by.take();
             if all {
-                waiters.tell(&mut wakers, |want| match want {
-                    Want::OwnTurn => None,
+                waiters.tell(&mut wakers, |ticket, want| match (want, &newer) {
+                    (Want::OwnTurn, _) => None,
+                    // It may be polled late: when that has ended, too.
+                    (Want::Settled(_), Some(newer)) => {
+                        newer.join(ticket, want);
+                        Some(Verdict::ReplacedBy(Arc::clone(newer)))
+                    }
                     _ => Some(Verdict::Retry),
                 });
             }
@@ -448,7 +469,7 @@ impl<K, V> Load<K, V> {
         let mut before = None;
         if let Some(waiters) = &mut state.waiters {
             before = waiters.turns.take_before();
-            waiters.tell(&mut wakers, |want| {
+            waiters.tell(&mut wakers, |_, want| {
                 if want.accepts(outcome) {
                     Some(Verdict::Ended(outcome.clone()))
                 } else if want == Want::OwnTurn || (current && want.may_lead()) {

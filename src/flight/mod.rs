@@ -21,23 +21,13 @@
 //! | an explicit write | no longer current; the first waiter for a turn looks again | Ended: all look again | – |
 //! | it is overdue, a call claims | a new load; all look again | a new load; all look again | – |
 //!
-//! Of the waiters for a turn, one at a time looks again (`turns`).
+//! Of the waiters for a turn, one at a time looks again (`turns`). A refresh does not look again
+//! when a new load takes the place of an overdue one: it is moved there.
 //!
 //! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
 //! last run has ended. Only a current load stores its value, takes new waiters, or gets another
 //! leader. When the run of a load that is no longer current ends, waiters that do not accept its
 //! outcome look the key up again.
-//!
-//! # What becomes of a waiter
-//!
-//! | a waiter of | accepts | else, if the load is current |
-//! |---------|---------|------------------------------|
-//! | `get_with`, `lease` | a value | leads in its turn |
-//! | `optionally_get_with`, `get_all_with` | a value, or that there is none | leads in its turn |
-//! | `try_get_with` | a value, or an error of its type | leads in its turn |
-//! | a compute | nothing: it wants a turn | leads in its turn |
-//! | `get_all_with` while it has other keys to load or to wait for | a value, or that there is none | looks again |
-//! | a refresh; `LoadingCache::get` of an async loader, for its own load: futures that may not be polled for long | a value, or that there is none, or an error of its type | looks again |
 //!
 //! # Invariants
 //!

@@ -6,10 +6,11 @@
 //!
 //! What is special about the turns of computes stands in [`turns`](super::turns).
 
-use super::load::{Verdict, Want};
+use super::load::{Load, Verdict, Want};
 use super::turns::Turns;
 use crate::sync::cycle::Ticket;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::Waker;
 
 struct WaitingCall {
@@ -26,8 +27,10 @@ pub(super) struct Waiters<K, V> {
     /// A queue for each kind of call that has waited. Kinds are few.
     queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<V>>,
+    told: BTreeMap<Ticket, Verdict<K, V>>,
     pub(super) turns: Turns<K, V>,
+    /// The newer load that takes the place of this one, until the waiters are told.
+    pub(super) replaced_by: Option<Arc<Load<K, V>>>,
 }
 
 impl<K, V> Default for Waiters<K, V> {
@@ -36,6 +39,7 @@ impl<K, V> Default for Waiters<K, V> {
             queues: Vec::new(),
             told: BTreeMap::new(),
             turns: Turns::default(),
+            replaced_by: None,
         }
     }
 }
@@ -92,7 +96,7 @@ impl<K, V> Waiters<K, V> {
         waiter?.waker
     }
 
-    pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<V>> {
+    pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<K, V>> {
         self.told.remove(&ticket)
     }
 
@@ -116,14 +120,15 @@ impl<K, V> Waiters<K, V> {
     pub(super) fn tell(
         &mut self,
         wakers: &mut Vec<Waker>,
-        verdict: impl Fn(Want) -> Option<Verdict<V>>,
+        verdict: impl Fn(Ticket, Want) -> Option<Verdict<K, V>>,
     ) {
         for (want, queue) in &mut self.queues {
             while let Some(first) = queue.first_entry() {
-                let Some(verdict) = verdict(*want) else {
+                let ticket = *first.key();
+                let Some(verdict) = verdict(ticket, *want) else {
                     break;
                 };
-                let (ticket, waiter) = first.remove_entry();
+                let waiter = first.remove();
                 self.told.insert(ticket, verdict);
                 wakers.extend(waiter.waker);
             }
@@ -131,7 +136,7 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// Tells one waiter; returns its waker.
-    fn tell_one(&mut self, ticket: Ticket, verdict: Verdict<V>) -> Option<Waker> {
+    fn tell_one(&mut self, ticket: Ticket, verdict: Verdict<K, V>) -> Option<Waker> {
         let waker = self.remove(ticket);
         self.told.insert(ticket, verdict);
         waker

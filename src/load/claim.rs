@@ -69,6 +69,25 @@ pub(crate) enum Runs {
     Elsewhere { accepts: Want },
 }
 
+/// The load that a call has joined.
+pub(super) struct JoinedLoad<K, V> {
+    pub(super) load: Arc<Load<K, V>>,
+    pub(super) ticket: Ticket,
+    /// The cache's `load_timeout`.
+    most: Option<Duration>,
+    /// Until when the call waits with the cache gone; set when it first looks.
+    until: Option<Instant>,
+}
+
+impl<K, V> JoinedLoad<K, V> {
+    /// How long the call waits still, with the cache gone.
+    pub(super) fn left_without_cache(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let end = now.checked_add(self.most?)?;
+        Some(self.until.get_or_insert(end).saturating_duration_since(now))
+    }
+}
+
 /// A call that has yet to get its claim.
 ///
 /// | the call | from | until |
@@ -91,8 +110,8 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(crate) runs: Runs,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
-    /// The load that the call has joined, with its ticket.
-    pub(super) waits: Option<(Arc<Load<K, V>>, Ticket)>,
+    /// The load for which the call waits.
+    pub(super) waits: Option<JoinedLoad<K, V>>,
     /// Whether that is the call's own load, which runs elsewhere.
     waits_for_own: bool,
     /// Whether the call has waited for a load that was late.
@@ -155,12 +174,17 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     }
 
     /// The call waits for this load from now on, and no longer for what it has waited for.
-    fn wait_for(&mut self, next: Arc<Load<K, V>>, ticket: Ticket) {
+    fn wait_for(&mut self, load: Arc<Load<K, V>>, ticket: Ticket, most: Option<Duration>) {
         match &self.waits {
             // It was passed, and waits again.
-            Some((load, _)) if Arc::ptr_eq(load, &next) => {}
+            Some(wait) if Arc::ptr_eq(&wait.load, &load) => {}
             _ => {
-                let former = self.waits.replace((next, ticket));
+                let former = self.waits.replace(JoinedLoad {
+                    load,
+                    ticket,
+                    most,
+                    until: None,
+                });
                 self.leave(former);
             }
         }
@@ -180,8 +204,8 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     /// next waiter leads.
     #[cold]
     #[inline(never)]
-    fn leave(&self, former: Option<(Arc<Load<K, V>>, Ticket)>) {
-        if let Some((load, ticket)) = former {
+    fn leave(&self, former: Option<JoinedLoad<K, V>>) {
+        if let Some(JoinedLoad { load, ticket, .. }) = former {
             if load.leave(ticket) {
                 hand_on(&self.cache, &load);
             }
@@ -209,8 +233,8 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     /// A call that had other work to do now waits like any other call.
     pub(crate) fn wait_now(&mut self) {
         self.want = Want::Optional;
-        if let Some((load, ticket)) = &self.waits {
-            load.wait_now(*ticket);
+        if let Some(wait) = &self.waits {
+            wait.load.wait_now(wait.ticket);
         }
     }
 
@@ -219,9 +243,14 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     fn wait_for_own(&mut self, guard: &Guard<K, V, C>, accepts: Want) {
         let ticket = *self.ticket.get_or_insert_with(Ticket::draw);
         guard.load().join(ticket, accepts);
-        self.wait_for(Arc::clone(guard.load()), ticket);
+        let engine = guard.engine();
+        let most = match &engine {
+            Some(engine) => engine.load_timeout(),
+            None => None,
+        };
+        self.wait_for(Arc::clone(guard.load()), ticket, most);
         self.waits_for_own = true;
-        if let Some(engine) = guard.engine() {
+        if let Some(engine) = engine {
             engine.watch_load(guard.load());
         }
     }
@@ -234,7 +263,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             return false;
         }
         let revoked = match &self.waits {
-            Some((load, _)) => load.revoked(),
+            Some(wait) => wait.load.revoked(),
             None => None,
         };
         let is_late = match revoked {
@@ -272,6 +301,13 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     return Poll::Ready(Claim::Value(seen));
                 }
                 Verdict::Ended(failure) => return Poll::Ready(Claim::Failed(failure)),
+                Verdict::ReplacedBy(newer) => {
+                    self.move_to(newer);
+                    if mem::replace(&mut self.was_late, true) {
+                        return Poll::Ready(Claim::TimedOut);
+                    }
+                    continue;
+                }
                 // It waits until it has its claim: if it does not need that, or panics, it leaves.
                 Verdict::Offered => self.take_key_again(),
                 Verdict::Retry | Verdict::Overdue => {
@@ -300,10 +336,18 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         seen
     }
 
+    /// The call was moved to the load that has replaced the one for which it waits.
+    fn move_to(&mut self, newer: Arc<Load<K, V>>) {
+        if let Some(wait) = &self.waits {
+            self.wait_for(newer, wait.ticket, wait.most);
+            self.waits_for_own = false;
+        }
+    }
+
     /// If a load of this call has taken the key, the call needs it again for the next one.
     fn take_key_again(&mut self) {
-        if let Some((load, _)) = &self.waits {
-            self.key.get_or_insert_with(|| load.key().clone());
+        if let Some(wait) = &self.waits {
+            self.key.get_or_insert_with(|| wait.load.key().clone());
         }
     }
 
@@ -393,7 +437,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     fn wait_for_other(&mut self, engine: &Engine<K, V>, load: Arc<Load<K, V>>, ticket: Ticket) {
         engine.watch_load(&load);
         self.follow(&load);
-        self.wait_for(load, ticket);
+        self.wait_for(load, ticket, engine.load_timeout());
         self.waits_for_own = false;
     }
 
@@ -401,8 +445,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// the others wait behind it.
     #[inline]
     fn follow(&self, newer: &Arc<Load<K, V>>) {
-        if let Some((former, ticket)) = &self.waits {
-            former.wait_behind(*ticket, newer);
+        if let Some(wait) = &self.waits {
+            wait.load.wait_behind(wait.ticket, newer);
         }
     }
 }
@@ -604,6 +648,9 @@ where
         let key = self.call.key.take().expect("no load has taken the key yet");
         let load = Arc::new(Load::new(self.call.hash, key, leader, now));
         // If the key has a load, that is overdue.
+        if let Some(overdue) = hold.load() {
+            overdue.replace_by(&load);
+        }
         hold.revoke(RevokedBy::NewerLoad);
         hold.shard
             .change_loads(|loads| loads.add(Arc::clone(&load)));

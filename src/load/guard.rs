@@ -73,7 +73,7 @@ pub(crate) struct Guard<K, V, C: ToCache<K, V>> {
     /// Whether the key was absent when the run began.
     was_absent: bool,
     /// What waiters get if this is dropped; without it, the next of them leads.
-    pub(super) on_drop: Option<OnDrop<K, V>>,
+    on_drop: Option<OnDrop<K, V>>,
 }
 
 /// Says what waiters get of a guard that was dropped, with its cache if that is not gone.

@@ -3,28 +3,9 @@
 //!
 //! All methods go one way. The call *claims* its key. If it leads a load, it *runs* its code, with
 //! no lock and no pin, and *ends* the load by what that has made. Else it *waits* for the load of
-//! another call. `DESIGN.md` draws each step. Methods of `Cache` and of `LoadingCache`, of threads
-//! and of tasks, differ in what they claim for and in what they make of the end.
-//!
-//! # Questions and answers
-//!
-//! In the order of the way:
-//!
-//! | type | the question that it answers | asked by |
-//! |---|---|---|
-//! | `Want` | which outcomes of another call's run does this call accept? | `Load::end`, for each call that waits |
-//! | [`Runs`] | where does its own code run: here, or in a task or on a reload thread? | [`Claimant::begin`] |
-//! | [`Replaces`] | over which live entry may its own code run? | `Begin::apply` |
-//! | `Decision`, `Tried` | does a change go on, or again? | each transaction |
-//! | `Begun` | what has the transaction done: does the call lead, or wait? | [`Claimant::begin`] |
-//! | `Verdict` | what is a call told that waits? | `Claimant::poll_claim` |
-//! | [`Claim`] | what has the call got: a value, a failure, or the guard of its own load? | the methods |
-//! | `Phase` | is a leader at work? | each change of a load |
-//! | `Ran` | has the call's own code run? | the methods |
-//! | `Made` | what has that made? | `conclude` |
-//! | `Condition` | may the value be stored? | [`Guard::fill`] |
-//! | `Outcome` | what do the calls hear that wait? | `Load::end` |
-//! | `Commit` | was its write made? | the methods |
+//! another call. `DESIGN.md` draws each step, and has the question that each type answers. Methods
+//! of `Cache` and of `LoadingCache`, of threads and of tasks, differ in what they claim for and in
+//! what they make of the end.
 //!
 //! What a load is, and which calls wait for it, stands below the map (`flight`). Here `claim`,
 //! `wait` and `guard` have its begin, the waits for it and its end; `run` what all methods share.

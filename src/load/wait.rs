@@ -9,6 +9,9 @@
 //! begins to wait asks the scheduler for a run at the moment when the load becomes overdue, and so
 //! does a run of a load that begins while calls wait ([`Engine::watch_load`]). That run wakes the
 //! waiters of overdue loads, and asks for the next moment of the others.
+//!
+//! A refresh may wait when the cache is gone. Then it waits for one more `load_timeout`, by the
+//! thread's clock; a task is not woken.
 
 use super::claim::Claimant;
 use super::guard::ToCache;
@@ -39,20 +42,23 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// # Panics
     ///
     /// If the load's own leader polls the call.
-    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Verdict<V>> {
-        let Some((load, ticket)) = &self.waits else {
+    pub(crate) fn poll_verdict(&mut self, cx: &Context<'_>) -> Poll<Verdict<K, V>> {
+        let Some(wait) = &mut self.waits else {
             return Poll::Ready(Verdict::Retry);
         };
-        if let Some(told) = load.poll(*ticket, cx.waker()) {
+        if let Some(told) = wait.load.poll(wait.ticket, cx.waker()) {
             return Poll::Ready(told);
         }
         let engine = self.cache.reach();
-        let mut left = None;
+        let left;
         let mut name = None;
         if let Some(engine) = engine.as_deref() {
-            left = engine.time_to_overdue(load, engine.load_clock());
+            left = engine.time_to_overdue(&wait.load, engine.load_clock());
             name = engine.name.as_ref();
+        } else {
+            left = wait.left_without_cache();
         }
+        let load = &wait.load;
         if left == Some(Duration::ZERO) {
             return Poll::Ready(Verdict::Overdue);
         }
@@ -74,7 +80,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             let awaited = Box::new(AwaitedLoad {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
-                ticket: *ticket,
+                ticket: wait.ticket,
                 patience,
                 name: name.cloned(),
             });
@@ -99,9 +105,14 @@ impl<K, V> Engine<K, V> {
         }
     }
 
+    /// How old a load may become before another one may replace it.
+    pub(super) fn load_timeout(&self) -> Option<Duration> {
+        Some(self.timeouts.as_ref()?.most)
+    }
+
     /// How long it is until a load is overdue: zero if it is, `None` if it never will be.
     pub(super) fn time_to_overdue(&self, load: &Load<K, V>, now: u64) -> Option<Duration> {
-        let most = self.timeouts.as_ref()?.most;
+        let most = self.load_timeout()?;
         time::time_left(now, time::deadline_after(load.began(), most))
     }
 

@@ -74,9 +74,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         };
         self.end_by_reply(reply, old, backend)
     }
-}
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// Ends a load or a reload by what the loader has made. If other user code panics, the guard is
     /// dropped.
     pub(super) fn end_by_reply<E: Send + Sync + 'static>(
@@ -127,9 +125,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         }
         Ok(None)
     }
-}
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     /// The loader has failed: says when a reload is tried again, or how long the error of a load is
     /// remembered. Before the failure is published: a caller that hears of it sees what follows.
     fn note_failure<E: Send + Sync + 'static>(
@@ -248,9 +244,17 @@ where
         let Inner {
             spawner, threads, ..
         } = &**self.inner;
-        if !threads.has_room() || (spawner.is_none() && threads.is_hinted(hint)) {
-            return;
+        if threads.has_room() && (spawner.is_some() || !threads.is_hinted(hint)) {
+            self.begin_reload(hash, key, hint);
         }
+    }
+
+    // Out of line: most stale hits need no room on the stack for it.
+    #[inline(never)]
+    fn begin_reload<Q>(&self, hash: u64, key: &Q, hint: u64)
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
         let engine = self.cache.engine();
         let pin = engine.pin();
         let Some(hit) = engine.find_live(hash, key, &pin) else {
@@ -258,8 +262,8 @@ where
         };
         let key = hit.node.key().clone();
         drop(pin);
-        let Some(spawner) = spawner else {
-            return threads.reload_soon(hash, key, hint);
+        let Some(spawner) = &self.inner.spawner else {
+            return self.inner.threads.reload_soon(hash, key, hint);
         };
         let mut call = Claimant::new(engine, hash, key, fallible::<LoadError<E>>());
         call.replaces = Replaces::Stale;

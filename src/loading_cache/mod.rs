@@ -12,23 +12,15 @@
 //! `read` has the methods that read. To the rest each loader is an [`AsyncLoader`]: the futures of
 //! a blocking one are ready at once ([`kinds`]).
 //!
-//! # The states of an entry and its reload
+//! # The states of an entry
 //!
-//! | state | begins when | driven by | ends |
-//! |---|---|---|---|
-//! | fresh | a value is written | – | at the entry's refresh moment |
-//! | stale | the moment has come | the next read | the read lets the key wait for a reload thread, which takes the right to reload under the shard's lock; for an `AsyncLoader`, the read takes it |
-//! | running | the right is taken | a reload thread; for an `AsyncLoader`, a task of the program's spawner | commit, failure, or time-out |
-//! | committed | the loader has answered, and the load is still current | the thread or task that ran it | fresh: the policies are asked as by a write |
-//! | failed | an error, a panic, a dropped task | the thread or task that ran it; dropping the right is enough | stale again when `refresh_after_failure` says; the old value stays until its deadline |
-//! | revoked | an explicit write of the key, under the shard's lock | the writer, which does not wait | the loader's answer is dropped; calls that waited get what was written, or that answer after a removal |
-//! | overdue | `load_timeout` has passed | the next read, or a call that waits | a newer load takes its place; a late answer is stored only if no newer load has taken the place |
-//!
-//! After its deadline an entry is a miss in every state. Expiry and eviction revoke nothing. The
-//! failures of the loads of absent keys are remembered beside the cache ([`backend`]).
+//! An entry is *fresh*, then *stale* from its refresh moment on, then *reloading* until its reload
+//! ends (`DESIGN.md` says how that may end). After its deadline it is a miss in every state. Expiry
+//! and eviction revoke nothing. The failures of the loads of absent keys are remembered beside the
+//! cache ([`backend`]).
 //!
 //! What waits for a thread is a key, and no load: a miss runs its own load meanwhile
-//! ([`threads`]).
+//! ([`threads`]). [`turn`] says how far a refresh has come.
 
 mod backend;
 mod builder;

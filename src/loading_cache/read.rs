@@ -484,7 +484,8 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 /// The outcome is the new value, or the one that an explicit write has stored meanwhile; `None` if
 /// the loader answers [`Gone`](crate::Reloaded::Gone). A refresh that lasts longer than
 /// [`load_timeout`](crate::LoadingBuilder::load_timeout) is [`LoadError::TimedOut`], unless a newer
-/// load has taken its place: then it waits once more, for that one.
+/// load has taken its place: then it waits once more, for that one. If the last handle of the cache
+/// is dropped, only [`wait`](Self::wait) still ends by itself in time.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};

@@ -74,11 +74,14 @@ pub(super) fn hint<K, V>(hash: u64, node: NodePtr<K, V>) -> u64 {
     (hash ^ node.as_raw().addr() as u64) | 1
 }
 
+fn index_of(hint: u64) -> usize {
+    (hint >> 8) as usize % MOST_STALE
+}
+
 struct ReloadState<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
     backend: Option<Arc<Backend<K, V, E>>>,
-    /// Each job until its load has begun. A thread that has taken one leaves it here, for the calls
-    /// that come meanwhile.
+    /// Each job, until its load has begun: a thread that has taken it leaves it here, empty.
     jobs: BTreeMap<JobId, ReloadJob<K, V, E>>,
     /// The jobs that wait for a thread, in their order.
     waiting: VecDeque<JobId>,
@@ -139,30 +142,29 @@ impl<K, V, E> ReloadThreads<K, V, E> {
 
     /// Whether the key of the entry with this hint waits.
     pub(super) fn is_hinted(&self, hint: u64) -> bool {
-        self.at_index_of(hint).load(Ordering::Relaxed) == hint
+        match self.hints.get() {
+            Some(hints) => hints[index_of(hint)].load(Ordering::Relaxed) == hint,
+            None => false,
+        }
     }
 
-    fn at_index_of(&self, hint: u64) -> &AtomicU64 {
+    fn store_hint(&self, hint: u64, now: u64) {
         let hints = self
             .hints
             .get_or_init(|| (0..MOST_STALE).map(|_| AtomicU64::new(0)).collect());
-        &hints[(hint >> 8) as usize % MOST_STALE]
-    }
-
-    fn set_hint(&self, hint: u64) {
-        self.at_index_of(hint).store(hint, Ordering::Relaxed);
+        hints[index_of(hint)].store(now, Ordering::Relaxed);
     }
 
     fn clear_hint(&self, hint: u64) {
         if self.is_hinted(hint) {
-            self.at_index_of(hint).store(0, Ordering::Relaxed);
+            self.store_hint(hint, 0);
         }
     }
 
     fn add(&self, state: &mut ReloadState<K, V, E>, hash: u64, job: ReloadJob<K, V, E>) {
         let id = (hash, state.draw());
         if job.hint != 0 {
-            self.set_hint(job.hint);
+            self.store_hint(job.hint, job.hint);
         }
         state.jobs.insert(id, job);
         state.waiting.push_back(id);
@@ -179,7 +181,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         Some((id, mem::replace(job, rest)))
     }
 
-    /// Calls find this job no more, of which a thread claims the key: what came meanwhile.
+    /// No call finds the job any more. Returns what came since a thread has taken it.
     fn end(&self, state: &mut ReloadState<K, V, E>, id: JobId) -> Option<ReloadJob<K, V, E>> {
         let rest = state.jobs.remove(&id)?;
         self.clear_hint(rest.hint);
@@ -260,15 +262,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         };
         if let Some(job) = job {
             self.clear_hint(mem::replace(&mut job.hint, hint));
-            self.set_hint(hint);
+            self.store_hint(hint, hint);
         } else if state.has_room() {
             self.add(&mut state, hash, ReloadJob::new(Arc::new(key), hint));
             self.serve(state);
         }
     }
 
-    /// A refresh begins, or has to look its key up again: its call joins a load, or waits for a
-    /// thread.
+    /// A refresh begins, or has to look its key up again: it joins a load, or waits in a job.
     pub(super) fn refresh(self: &Arc<Self>, mut call: OwnedClaimant<K, V>) -> Progress<K, V, E> {
         let hash = call.hash;
         // Declared before the lock is taken: so it is dropped later.
@@ -421,8 +422,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
             Stage::Waits => {
                 state.taken -= 1;
-                // It may wait for what has come since it claims the key. That has a key, which the
-                // claim has as well: so none is dropped under the lock.
+                // It may wait for what came since it has taken the job: another thread takes that.
+                // No key is dropped under the lock: the claim has it, too.
                 if let Some(rest) = self.end(&mut state, id) {
                     if !rest.refreshes.is_empty() {
                         self.add(&mut state, id.0, rest);
@@ -436,7 +437,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     fn run(&self, id: JobId, job: ReloadJob<K, V, E>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let hash = id.0;
         let mut guards = self.claim(hash, job);
-        // The refreshes that came meanwhile. Those that come from now on find the load.
+        // What came meanwhile. The calls that come from now on find the load.
         let rest = self.end(&mut self.lock(), id);
         if let Some(job) = rest {
             guards.extend(self.claim(hash, job));

@@ -1,5 +1,5 @@
-//! Where a refresh stands, and how it hears of its turn. The turn of a refresh of an async loader
-//! comes at once. That of a `Loader` comes when a reload thread takes the job of its key.
+//! How far a refresh has come, and its turn. That of an async loader comes at once, that of a
+//! `Loader` when a reload thread takes the job of its key.
 
 use super::call::{CallResult, result_of};
 use crate::engine::WeakHandle;
@@ -16,7 +16,7 @@ pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
 
 /// How far a refresh has come.
 pub(super) enum Progress<K, V, E> {
-    /// Its call waits in a job, for a reload thread, which tells how it goes on.
+    /// Its call waits in a job, for its turn.
     Queued(SharedTurn<Self>),
     /// Its call waits for a load, its own or that of another call.
     Waits(OwnedClaimant<K, V>),
@@ -24,8 +24,8 @@ pub(super) enum Progress<K, V, E> {
 }
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Progress<K, V, E> {
-    /// The turn of a refresh has come. If its call leads a load, `run` has that run; the call waits
-    /// for it as for that of another call.
+    /// The turn of a refresh has come. If its call leads a load, `run` sees to that, and the call
+    /// waits for it.
     pub(super) fn at_turn(
         mut call: OwnedClaimant<K, V>,
         run: impl FnOnce(Guard<K, V, WeakHandle<K, V>>),

@@ -1730,3 +1730,78 @@ fn user_code_that_waits_for_the_key_that_its_reload_thread_claims_is_refused() {
         assert_eq!(users.refresh(key(1)).wait(), Ok(Some(1)));
     }
 }
+
+/// The loader hangs, and no handle is left of the cache whose clock measures the load.
+#[test]
+fn a_refresh_times_out_though_the_cache_is_gone() {
+    for is_polled_before in [true, false] {
+        let (runs, open) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (begun, gate) = (Arc::clone(&runs), Arc::clone(&open));
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .ticker(ManualTicker::new())
+            .load_timeout(Duration::from_millis(1))
+            .loading(loader_fn(move |key: &u64| {
+                begun.store(true, Ordering::SeqCst);
+                until("the gate opens", || gate.load(Ordering::SeqCst));
+                Ok(*key)
+            }))
+            .build();
+        let mut refresh = users.refresh(1);
+        until("the loader runs", || runs.load(Ordering::SeqCst));
+        if is_polled_before {
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut refresh).poll(&mut cx).is_pending());
+        }
+        drop(users);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(refresh.wait()).unwrap());
+        let outcome = told.recv_timeout(Duration::from_secs(20));
+        open.store(true, Ordering::SeqCst);
+        assert_eq!(outcome, Ok(Err(LoadError::TimedOut)), "{is_polled_before}");
+    }
+}
+
+/// Its own load is overdue, and the one that has taken the place has ended when it is asked.
+#[test]
+fn a_refresh_hears_of_the_load_that_has_replaced_its_own_however_late_it_asks() {
+    for (is_async, fails) in [(false, false), (false, true), (true, false), (true, true)] {
+        let time = ManualTicker::new();
+        let (runs, open) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+        let (counted, gate) = (Arc::clone(&runs), Arc::clone(&open));
+        let load = move |_: &u64| {
+            let run = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            if run == 1 {
+                until("the gate opens", || gate.load(Ordering::SeqCst));
+            }
+            if fails { Err(run) } else { Ok(run) }
+        };
+        let builder = Cache::builder()
+            .ticker(time.clone())
+            .load_timeout(5 * SECOND);
+        let users: LoadingCache<u64, usize, usize> = if is_async {
+            let load = Arc::new(load);
+            builder
+                .loading(async_loader_fn(move |key: &u64| {
+                    let (load, key) = (Arc::clone(&load), *key);
+                    async move { load(&key) }
+                }))
+                .spawner(|task| drop(thread::spawn(|| futures_lite::future::block_on(task))))
+                .build()
+        } else {
+            builder.loading(loader_fn(load)).reload_threads(2).build()
+        };
+        let late = users.refresh(1);
+        until("it runs", || runs.load(Ordering::SeqCst) == 1);
+        time.advance(5 * SECOND);
+        let next = users.refresh(1).wait();
+        let case = format!("async: {is_async}, fails: {fails}");
+        if fails {
+            assert_eq!(next, Err(LoadError::Failed(Arc::new(2))), "{case}");
+        } else {
+            assert_eq!(next, Ok(Some(2)), "{case}");
+        }
+        assert_eq!(late.wait(), next, "{case}");
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{case}");
+        open.store(true, Ordering::SeqCst);
+    }
+}
