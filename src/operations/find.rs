@@ -10,17 +10,16 @@
 //!    clock; where there is none, the exact one. The fast path serves all look-ups that are not
 //!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
 //!    nothing. All others begin with [`Engine::find_fully`]; so do look-ups by a thread that holds
-//!    a pin already.
+//!    a pin already, and those that one look does not decide.
 //! 2. If the size policy has to hear of the use, [`Engine::serve_recorded`] offers it to the rings.
 //!    If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
 //!    reading. If the entry is not live by that reading, [`Engine::finish`] judges the entry anew:
 //!    by the exact clock if the policy is told the time or the idle limit is short, or if the
 //!    coarse one leaves it open. It also asks the policy, moves the deadline, records the use and
 //!    counts it.
-//! 3. [`Engine::search`] is the cold end: one look did not decide, or the entry is due or was
-//!    changed meanwhile. An entry that is due is a miss once its deadline is *claimed* (node 4). If
-//!    that fails, or the entry was replaced meanwhile, the look-up starts over: the key was never
-//!    absent.
+//! 3. [`Engine::search`] is the cold end: the entry is due or was changed meanwhile. An entry that
+//!    is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry was
+//!    replaced meanwhile, the look-up starts over: the key was never absent.
 //!
 //! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile: a
 //! function in between would save registers a second time. The cold functions that judge get the
@@ -113,15 +112,15 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
             Look::Absent => None,
             Look::Retry => {
-                let matches = move |node: NodePtr<K, V>| key.equivalent(node.key());
-                self.search::<IS_READ, R>(hash, matches, None, pin, serve)
+                drop(pin);
+                self.find_fully::<IS_READ, Q, R>(hash, key, serve)
             }
         }
     }
 
     /// A look-up without the fast path: where a hit asks the policy, needs the exact time or is
-    /// counted; and for a thread that already holds a pin of this cache, or that used another cache
-    /// last.
+    /// counted; for a thread that already holds a pin of this cache, or that used another cache
+    /// last; and where one look did not decide.
     #[inline(never)]
     pub(super) fn find_fully<'a, const IS_READ: bool, Q, R>(
         &'a self,
@@ -203,8 +202,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             return self.finish::<true, R>(node, pin, serve);
         }
         let Some(moved) = self.move_by_read(node, deadline, now, None) else {
-            let matches = move |other: NodePtr<K, V>| other.key() == node.key();
-            return self.search::<true, R>(node.hash(), matches, None, pin, serve);
+            return self.begin_anew::<true, R>(node, None, pin, serve);
         };
         self.note_hit::<true>(node, &pin);
         Some(serve(
@@ -235,9 +233,9 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
         let judged = self.judge(node, IS_READ);
-        let mut found = None;
+        let mut due = None;
         if judged.is_due() {
-            found = Some(node);
+            due = Some(node);
         } else {
             let moved = if IS_READ {
                 self.extend(&judged)
@@ -249,25 +247,38 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 return Some(serve(EntryRef::new(node, deadline, &self.clock, pin), None));
             }
         }
-        // The key is read only when it is compared.
-        let matches = move |other: NodePtr<K, V>| other.key() == node.key();
-        self.search::<IS_READ, R>(node.hash(), matches, found, pin, serve)
+        self.begin_anew::<IS_READ, R>(node, due, pin, serve)
     }
 
-    /// The rest of a look-up that one look did not decide, from the beginning: of the node that
-    /// `matches` accepts. `found` is a node of the key that was found due.
+    /// The rest of a look-up that has found this node of the key, and has to begin anew: another
+    /// call has moved the deadline, or the node is `due`.
     // Separate from the first attempt: a loop around that attempt would slow down every hit.
+    #[cold]
     #[inline(never)]
-    fn search<'a, const IS_READ: bool, R>(
+    fn begin_anew<'a, const IS_READ: bool, R>(
         &'a self,
-        hash: u64,
-        matches: impl Fn(NodePtr<K, V>) -> bool,
-        mut found: Option<NodePtr<K, V>>,
+        node: NodePtr<K, V>,
+        due: Option<NodePtr<K, V>>,
         pin: Pin,
         serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
+        let found = self.search::<IS_READ>(node, due, pin)?;
+        Some(serve(found, None))
+    }
+
+    /// Finds the live entry that the key of this node has now.
+    // It does not serve: that would be a copy for each method.
+    #[inline(never)]
+    fn search<const IS_READ: bool>(
+        &self,
+        node: NodePtr<K, V>,
+        mut due: Option<NodePtr<K, V>>,
+        pin: Pin,
+    ) -> Option<EntryRef<'_, K, V>> {
+        let hash = node.hash();
+        let matches = |other: NodePtr<K, V>| other.key() == node.key();
         for asks in 1_u32.. {
-            let Some(judged) = self.find_from(hash, &matches, found.take(), &pin, IS_READ) else {
+            let Some(judged) = self.find_from(hash, matches, due.take(), &pin, IS_READ) else {
                 break;
             };
             if judged.is_due() {
@@ -287,10 +298,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             };
             if let Some(deadline) = moved {
                 self.note_hit::<IS_READ>(judged.node, &pin);
-                return Some(serve(
-                    EntryRef::new(judged.node, deadline, &self.clock, pin),
-                    None,
-                ));
+                return Some(EntryRef::new(judged.node, deadline, &self.clock, pin));
             }
         }
         self.note_miss::<IS_READ>();
