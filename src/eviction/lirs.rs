@@ -3,22 +3,12 @@
 //!
 //! # How it works
 //!
-//! ```text
-//!                           promoted: used again, and worth it
-//!           ┌────────────────────────────────────────────────────────┐
-//!  insert   │    window        evicted                               │    protected      tail
-//! ───────► newest ── oldest ─────────► ghosts (fingerprints)         └► newest ─── ┊ ── oldest
-//!           ▲                             │ comes back: promoted, or into the window ┊   │
-//!           └─────────────────────────────┘                                              │
-//!           ▲              demoted: the protected queue is over its share                │
-//!           └────────────────────────────────────────────────────────────────────────────┘
-//! ```
-//!
-//! Two queues hold the entries in order of use. A new key goes into the *window*; the oldest entry
-//! of the window is the victim. A key that is used again while it is in the window, or that comes
-//! back while its ghost is known, may be promoted to the *protected* queue. The oldest protected
-//! entry then goes back to the window. So the protected queue keeps keys with short distances
-//! between uses, and one pass over many keys only flows through the window.
+//! DESIGN.md has a figure. Two queues hold the entries in order of use. A new key goes into the
+//! *window*; the oldest entry of the window is the victim. A key that is used again while it is in
+//! the window, or that comes back while its ghost is known, may be promoted to the *protected*
+//! queue. The oldest protected entry then goes back to the window. So the protected queue keeps
+//! keys with short distances between uses, and one pass over many keys only flows through the
+//! window.
 //!
 //! The policy measures three things while the cache runs:
 //! - *Which keys are promoted.* LIRS promotes a key that came back sooner than the oldest protected

@@ -10,9 +10,7 @@
 //! Returned slots are usually needed again soon, so some of them are only noted, whichever regions
 //! they are from: the *recycled* slots. To return one and to take it again touches no slot. They
 //! are a queue, in two arrays: slots are taken from one and returned to the other, which takes its
-//! place when it is empty. If both are, some free slots are taken from a region. If entries leave
-//! in the order of their insertions, slots are taken in that of their addresses, which the
-//! processor predicts.
+//! place when it is empty. If both are, some free slots are taken from a region.
 //!
 //! `has_few_recycled` limits the number of recycled slots. The number of a shard's entries varies
 //! by about three times its square root, and some slots wait to be freed. So about six times the

@@ -1,10 +1,9 @@
 //! The program's monotonic clock, read by the processor's counter.
 //!
-//! A call of `Instant::now()` waits for all instructions before it, and takes about as long as the
-//! rest of a look-up. The counter alone costs a third of that. Where the kernel derives the
-//! monotonic clock from this counter, a reading is an *anchor*, which is a call of
-//! `Instant::now()` at most [`FRESH`] old, plus the time by the counter since. Elsewhere, each
-//! reading calls `Instant::now()`.
+//! `Instant::now()` takes about as long as the rest of a look-up, the counter a third of that.
+//! Where the kernel derives the monotonic clock from this counter, a reading is an *anchor*, which
+//! is a call of `Instant::now()` at most [`FRESH`] old, plus the time by the counter since.
+//! Elsewhere, each reading calls `Instant::now()`.
 //!
 //! The counter's rate is measured once, over [`FRESH`], when the process builds its first cache. It
 //! is then *halved*. So its error (an eighth at most), and changes of the kernel's rate (by a tenth
