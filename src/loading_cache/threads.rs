@@ -9,10 +9,10 @@
 //! leads. If the key has a load by then, a refresh waits for the outcome of that; if only reads
 //! have asked, that load will do.
 //!
-//! A key has one job at a time, from the first call that wants it until its load has begun. All
-//! refreshes that come meanwhile share the job, so none falls between job and load. The reads of a
-//! stale entry whose key waits find that without a lock ([`hint`]). If many keys wait already, an
-//! entry stays stale, for a later read.
+//! A key has one job at a time, from the first call that wants it until its load has begun, or its
+//! thread waits. All refreshes that come meanwhile share the job. The reads of a stale entry whose
+//! key waits find that without a lock ([`hint`]). If many keys wait already, an entry stays stale,
+//! for a later read.
 //!
 //! # Threads that wait
 //!
@@ -25,7 +25,7 @@
 //! hangs must hold up neither a listener nor the end of the last cache.
 //!
 //! The threads hold no cache. A thread ends when it has had nothing to do for a while, or when the
-//! last handle of the loading cache is dropped. That drop waits for those that run no loader.
+//! last handle of the loading cache is dropped. That drop waits for those that have no job.
 
 use super::backend::Backend;
 use super::call::{dropped, result_of, settled};
@@ -83,6 +83,8 @@ struct ReloadState<K, V, E> {
     backend: Option<Arc<Backend<K, V, E>>>,
     /// Each job, until its load has begun: a thread that has taken it leaves it here, empty.
     jobs: BTreeMap<JobId, ReloadJob<K, V, E>>,
+    /// How many have been taken out.
+    ended: u64,
     /// The jobs that wait for a thread, in their order.
     waiting: VecDeque<JobId>,
     /// The next number of a job, or of a thread.
@@ -184,6 +186,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     /// No call finds the job any more. Returns what came since a thread has taken it.
     fn end(&self, state: &mut ReloadState<K, V, E>, id: JobId) -> Option<ReloadJob<K, V, E>> {
         let rest = state.jobs.remove(&id)?;
+        state.ended += 1;
         self.clear_hint(rest.hint);
         Some(rest)
     }
@@ -192,14 +195,13 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<(u64, ReloadJob<K, V, E>)> {
         let mut all = Vec::new();
         while let Some((id, job)) = self.take_first(state) {
-            state.jobs.remove(&id);
+            self.end(state, id);
             all.push((id.0, job));
         }
         all
     }
 
-    /// No reload begins any more. The threads end; those without a job have ended when this
-    /// returns.
+    /// No thread takes a job any more. Those that have none have ended when this returns.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.most = 0;
@@ -239,6 +241,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             state: Mutex::new(ReloadState {
                 backend: Some(backend),
                 jobs: BTreeMap::new(),
+                ended: 0,
                 waiting: VecDeque::new(),
                 next: 0,
                 threads: BTreeMap::new(),
@@ -265,8 +268,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             self.store_hint(hint, hint);
         } else if state.has_room() {
             self.add(&mut state, hash, ReloadJob::new(Arc::new(key), hint));
-            self.serve(state);
+            return self.serve(state);
         }
+        drop(state);
+        let_go(key);
     }
 
     /// A refresh begins, or has to look its key up again: it joins a load, or waits in a job.
@@ -274,21 +279,26 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let hash = call.hash;
         // Declared before the lock is taken: so it is dropped later.
         let engine = self.cache.reach();
-        let (mut state, mut found) = self.find(hash, call.key());
-        // Under the lock: if a job of the key has ended before, its load has begun.
-        let may_join = match &engine {
-            Some(engine) => engine.has_load(hash),
-            None => false,
-        };
-        if may_join {
+        let mut ended = None;
+        let (mut state, found) = loop {
+            let (state, found) = self.find(hash, call.key());
+            // Under the lock: mostly, if a job of the key has ended before, its load has begun.
+            let may_join = match &engine {
+                Some(engine) => engine.has_load(hash),
+                None => false,
+            };
+            if !may_join || ended == Some(state.ended) {
+                break (state, found);
+            }
+            ended = Some(state.ended);
             drop(state);
             match call.begin() {
                 None => return Progress::Waits(call),
                 // That of another key, or it has ended.
-                Some(Claim::Busy) => (state, found) = self.find(hash, call.key()),
+                Some(Claim::Busy) => {}
                 Some(claim) => return Progress::Ended(result_of(claim)),
             }
-        }
+        };
         let (caller, turn) = turn();
         let mut gone = Vec::new();
         let job = match found {
@@ -332,8 +342,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             compared = last + 1;
             let equal = others.iter().find(|(_, other)| **other == *key);
             let equal = equal.map(|&(id, _)| id);
-            // With the lock released: it may drop a key.
-            drop(others);
+            // With the lock released. Their jobs may have ended meanwhile.
+            others.into_iter().for_each(let_go);
             if let Some(id) = equal {
                 let state = self.lock();
                 if state.jobs.contains_key(&id) {
@@ -423,13 +433,15 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             Stage::Waits => {
                 state.taken -= 1;
                 // It may wait for what came since it has taken the job: another thread takes that.
-                // No key is dropped under the lock: the claim has it, too.
-                if let Some(rest) = self.end(&mut state, id) {
-                    if !rest.refreshes.is_empty() {
-                        self.add(&mut state, id.0, rest);
+                let mut rest = self.end(&mut state, id);
+                if state.most > 0 {
+                    if let Some(job) = rest.take_if(|job| !job.refreshes.is_empty()) {
+                        self.add(&mut state, id.0, job);
                     }
                 }
                 self.serve(state);
+                // No thread takes it any more.
+                let_go(rest);
             }
         }
     }

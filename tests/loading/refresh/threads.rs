@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
-use std::thread::{self, ThreadId};
+use std::thread::{self, LocalKey, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
@@ -1139,7 +1139,7 @@ fn a_refresh_inside_a_listener_that_the_only_thread_waits_for() {
     assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(9));
 }
 
-/// The last drop waits for the threads that have no load at work, and nothing keeps the loader.
+/// The last drop waits for the threads that have no job, and nothing keeps the loader.
 #[test]
 fn the_loader_goes_with_the_last_handle() {
     for _ in 0..200 {
@@ -1253,8 +1253,29 @@ impl Clone for Gated {
     }
 }
 
+type Hook = Cell<Option<Box<dyn FnOnce()>>>;
+
+thread_local! {
+    /// What this thread does when it next compares two such keys, and when it next drops one.
+    static AT_EQ: Hook = const { Cell::new(None) };
+    static AT_DROP: Hook = const { Cell::new(None) };
+}
+
+fn run_hook(hook: &'static LocalKey<Hook>) {
+    if let Ok(Some(hook)) = hook.try_with(Cell::take) {
+        hook();
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        run_hook(&AT_DROP);
+    }
+}
+
 impl PartialEq for Gated {
     fn eq(&self, _: &Self) -> bool {
+        run_hook(&AT_EQ);
         true
     }
 }
@@ -1804,4 +1825,125 @@ fn a_refresh_hears_of_the_load_that_has_replaced_its_own_however_late_it_asks() 
         assert_eq!(runs.load(Ordering::SeqCst), 2, "{case}");
         open.store(true, Ordering::SeqCst);
     }
+}
+
+/// The load with which it compares ends, and the drop of its key begins the next one.
+#[test]
+fn a_refresh_joins_the_load_that_began_while_it_looked() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let (go_on, goes_on) = mpsc::channel();
+    let goes_on = Mutex::new(goes_on);
+    let users: LoadingCache<Gated, u32, ()> = Cache::builder()
+        .ticker(ManualTicker::new())
+        .loading(loader_fn(move |_: &Gated| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            goes_on.lock().unwrap().recv().map_err(drop)
+        }))
+        .build();
+    let key = Gated(Arc::default());
+    let (reader, read) = (users.clone(), key.clone());
+    let first = thread::spawn(move || assert!(reader.get(&read).is_ok()));
+    until("it loads", || runs.load(Ordering::SeqCst) == 1);
+    let (hand, handed) = mpsc::channel();
+    let (again, next, end) = (users.clone(), key.clone(), go_on.clone());
+    let counted = Arc::clone(&runs);
+    AT_EQ.set(Some(Box::new(move || {
+        end.send(1).unwrap();
+        first.join().unwrap();
+        again.cache().invalidate(&next);
+        AT_DROP.set(Some(Box::new(move || {
+            hand.send(again.refresh(next)).unwrap();
+            until("it loads", || counted.load(Ordering::SeqCst) == 2);
+        })));
+    })));
+    let other = users.refresh(key);
+    (2..4).for_each(|value| go_on.send(value).unwrap());
+    let one = handed.try_recv().expect("the key was dropped meanwhile");
+    assert_eq!((one.wait(), other.wait()), (Ok(Some(2)), Ok(Some(2))));
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+/// A reload thread has taken the key. So the reader finds a job, or finds one that ends meanwhile.
+#[test]
+fn a_key_that_panics_as_it_is_dropped_beside_a_job_costs_no_read() {
+    hide_scripted_panics();
+    for is_read in [true, false] {
+        let time = ManualTicker::new();
+        let users: LoadingCache<Gated, u32, ()> = Cache::builder()
+            .ticker(time.clone())
+            .name("gated")
+            .loading(loader_fn(|_: &Gated| Ok(1)))
+            .refresh_after(refresh::after(SECOND))
+            .build();
+        let (begin, begun) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let key = Gated(Arc::default());
+        if is_read {
+            users.cache().insert(key.clone(), 9);
+            time.advance(SECOND);
+        }
+        *key.0.lock().unwrap() = Some((begin, goes_on));
+        let first = users.refresh(key.clone());
+        begun.recv_timeout(Duration::from_secs(20)).unwrap();
+        let panics: Box<dyn FnOnce()> = Box::new(|| panic!("told to panic in a drop"));
+        if is_read {
+            AT_DROP.set(Some(panics));
+            let read = catch_unwind(AssertUnwindSafe(|| users.get(&key)));
+            assert_eq!(read.expect("it reaches the reader"), Ok(9));
+            go_on.send(()).unwrap();
+            assert_eq!(first.wait(), Ok(Some(1)));
+        } else {
+            AT_EQ.set(Some(Box::new(move || {
+                go_on.send(()).unwrap();
+                assert_eq!(first.wait(), Ok(Some(1)));
+                AT_DROP.set(Some(panics));
+            })));
+            let other = catch_unwind(AssertUnwindSafe(|| users.refresh(key)));
+            let other = other.expect("it reaches the caller");
+            assert_eq!(other.wait(), Ok(Some(1)));
+        }
+        assert!(AT_DROP.take().is_none(), "no key was dropped");
+    }
+}
+
+/// A cache with one reload thread and the due key 1. Before that thread leads, it does this.
+fn with_a_due_key(at_expiry: impl Fn() + Send + Sync + 'static) -> Numbers {
+    let time = ManualTicker::new();
+    let users: Numbers = Cache::builder()
+        .ticker(time.clone())
+        .scheduler(Scheduler::disabled())
+        .time_to_live(SECOND)
+        .removal_listener(move |_: &u64, _: &u64, cause| {
+            if cause == RemovalCause::Expired {
+                at_expiry();
+            }
+        })
+        .delivery(Delivery::Caller)
+        .loading(loader_fn(|key: &u64| Ok(*key)))
+        .reload_threads(1)
+        .build();
+    users.cache().insert(1, 9);
+    time.advance(SECOND);
+    users
+}
+
+/// The last handle of the loading cache goes inside the listener.
+#[test]
+fn a_refresh_that_no_thread_takes_any_more_is_abandoned() {
+    let (give, given) = mpsc::channel::<Numbers>();
+    let given = Mutex::new(given);
+    let (tell, told) = mpsc::channel();
+    let users = with_a_due_key(move || {
+        let users = given.lock().unwrap().recv().unwrap();
+        let refresh = users.refresh(1);
+        drop(users);
+        tell.send(refresh.wait()).unwrap();
+    });
+    let _cache = users.cache().clone();
+    let first = users.refresh(1);
+    give.send(users).unwrap();
+    let heard = told.recv_timeout(Duration::from_secs(20));
+    assert_eq!(heard, Ok(Err(LoadError::Abandoned)));
+    assert_eq!(first.wait(), Ok(Some(1)));
 }
