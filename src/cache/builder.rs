@@ -405,7 +405,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
     /// read. So a key that is read often is written once in 50 ms, not once per read. A shorter
-    /// lifetime counts exactly from the read.
+    /// lifetime counts from the read, or from one up to 4.1 µs before it.
     ///
     /// # Cost
     ///

@@ -144,8 +144,8 @@ impl<K, V> Lifetimes<K, V> {
         self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
-    /// Whether a read at `now` by the coarse clock, which asks no policy, finds the entry live and
-    /// leaves the deadline where it is: the idle limit would move it by less than [`time::GRAIN`].
+    /// Whether a read at `now` that asks no policy finds the entry live and leaves the deadline
+    /// where it is: the idle limit would move it by less than [`time::GRAIN`].
     #[inline]
     pub(crate) fn keeps_deadline(&self, now: u64, deadline: u64) -> bool {
         !time::is_due(now.wrapping_add(self.idle_room), deadline)

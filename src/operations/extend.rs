@@ -50,13 +50,15 @@ impl<K, V> Engine<K, V> {
             }
         }
         if answer.is_none() {
-            let stays = match lifetimes.time_to_idle {
-                None => true,
-                Some(_) => {
-                    self.clock.is_coarse()
-                        && !self.has_detour(EXACT_READS)
-                        && lifetimes.keeps_deadline(now, deadline)
-                }
+            let stays = if lifetimes.time_to_idle.is_none() {
+                true
+            } else if !self.clock.is_coarse() {
+                false
+            } else if self.has_detour(EXACT_READS) {
+                let finer = time::GRAIN - time::EXACT_GRAIN;
+                lifetimes.keeps_deadline(now.wrapping_add(finer), deadline)
+            } else {
+                lifetimes.keeps_deadline(now, deadline)
             };
             if stays {
                 return Some(deadline);

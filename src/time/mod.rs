@@ -67,6 +67,11 @@ pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 /// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 
+/// A read that counts from an exact reading of the default clock leaves a deadline that an idle
+/// limit would move by less than this: so many threads that read one key rarely write to its entry.
+/// Together with the lag of the reading that is within the 50 µs of the documentation.
+pub(crate) const EXACT_GRAIN: u64 = 1 << 12;
+
 /// How far apart two readings may lie that belong to the same moment: 1 ms.
 const ONE_MOMENT: Duration = Duration::from_millis(1);
 /// How often readings are tried again that lie further apart.

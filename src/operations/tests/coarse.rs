@@ -142,6 +142,30 @@ fn stores_one_deadline(settings: impl FnOnce(Builder) -> Builder) {
 }
 
 #[test]
+fn reads_by_the_exact_clock_move_an_idle_limit_once_in_a_few_microseconds() {
+    let clocks = Clocks::new(START);
+    let short = Duration::from_secs(1);
+    let cache = cache(clocks, |builder| builder.time_to_idle(short));
+    cache.insert(1, 1);
+    let end_after_read = |after: u64| {
+        clocks.set(START + after, 0);
+        assert_eq!(cache.get(&1), Some(1));
+        clocks.set(START, 0);
+        cache.peek_ref(&1).unwrap().time_left().unwrap()
+    };
+    let grain = crate::time::EXACT_GRAIN;
+    for after in [0, 1, grain - 1] {
+        assert_eq!(end_after_read(after), short, "a read {after} ns later");
+    }
+    assert_eq!(end_after_read(grain), short + Duration::from_nanos(grain));
+    // The last nanosecond of the limit counts, and the next one does not.
+    clocks.set(START + grain + SECOND - 1, 0);
+    assert!(cache.contains_key(&1), "early");
+    clocks.set(START + grain + SECOND, 0);
+    assert_eq!(finds(&cache, 1), [false; 6], "late");
+}
+
+#[test]
 fn an_idle_limit_is_never_early_and_at_most_a_tenth_of_a_second_late() {
     let (clocks, mut state) = (Clocks::new(START), 1);
     let mut below = |most: u64| random(&mut state) % most;
