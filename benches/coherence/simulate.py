@@ -23,15 +23,15 @@ TOYS = {"toy-counter": (1.0, 1.0), "toy-sharded": (0.0, 0.0), "toy-table": (0.0,
         "toy-mutex": (1.0, 4.0), "toy-flag": (0.2, 0.7)}
 # The main rows: cache, workload, number of keys, and settings of the plugin. A cache begins to
 # reuse slots and to free what left only after some writes, and its lists grow until then. So these
-# writes come first.
-STEADY = ["warmops=60000"]
+# writes come first. Passes come in batches: a short run would count fewer evictions than inserts.
+STEADY = ["warmops=60000", "minops=60000"]
 ROWS = {
     "hits": ("wheelhouse", "zipf", 100000, ["warm=1000000"]),
     "hits-idle-5s": ("wheelhouse", "idle5", 100000, []),
     "get-insert": ("wheelhouse", "evict", 100000, STEADY),
     "insert": ("wheelhouse", "insert", 100000, STEADY),
     "replace": ("wheelhouse", "toy", 100000, STEADY),
-    "mixed-75-25": ("wheelhouse", "replace", 1000, []),
+    "mixed-75-25": ("wheelhouse", "replace", 1000, STEADY),
 }
 THREADS = 64
 
