@@ -34,7 +34,7 @@
 //! The loss rule, and the results of `offer` but for the last, follow Caffeine's bounded read
 //! buffer.
 
-use crate::node::{Node, NodePtr};
+use crate::node::{Node, NodePtr, prefetch_to_write};
 use crate::reclaim::Pin;
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, IS_MODEL, Ordering};
@@ -112,8 +112,12 @@ impl<T> Ring<T> {
     /// Relaxed: the calling thread filled that slot itself, as long as no other thread uses the
     /// stripe.
     fn ends_with(&self, item: *mut T) -> bool {
+        // Mostly an offer follows, which writes both.
+        prefetch_to_write(&raw const self.tail);
         let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
-        self.slots[last % LEN].load(Ordering::Relaxed) == item
+        let slot = &self.slots[last % LEN];
+        prefetch_to_write(&raw const *slot);
+        slot.load(Ordering::Relaxed) == item
     }
 
     /// Takes out the filled slots, oldest first; true if every event offered before the call was

@@ -4,18 +4,9 @@
 //! # How it works
 //!
 //! Five levels of buckets, each level coarser than the one before; [`level`] has the arithmetic and
-//! shows why it is exact. An entry is linked in one bucket, chosen by its node's wanted deadline at
-//! that time; its `bucket_id` is the number of that bucket. When a node replaces another, the entry
-//! stays in its bucket until it is rescheduled.
-//!
-//! ```text
-//!             hand
-//! level 0   │ ▒▒ │ 3  │    │ 17 │ …64        a tick ends    → flushed:  due, unless moved later
-//! level 1   │    │ 40 │ 2  │    │ …64        a tick begins  → cascaded: on to a finer level
-//! level 2   │    │ 9  │ …32
-//! level 3   │    │ …4                           late │ 2 │  due already when linked
-//! level 4   │ 81 │
-//! ```
+//! shows why it is exact, DESIGN.md a figure. An entry is linked in one bucket, chosen by its
+//! node's wanted deadline at that time; its `bucket_id` is the number of that bucket. When a node
+//! replaces another, the entry stays in its bucket until it is rescheduled.
 //!
 //! *Time moves* in [`advance`](Wheel::advance): the occupied buckets whose ticks were passed become
 //! *pending*. That touches no entry. A pending bucket remembers the entry that was its last at
