@@ -5,7 +5,7 @@ use super::waiters::Waiters;
 use crate::compute::Keyless;
 use crate::contain::{LetGo, contain, let_go};
 use crate::stripe::thread_number;
-use crate::sync::block::{Work, doing, during};
+use crate::sync::block::{Work, during};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
@@ -201,15 +201,8 @@ impl<K, V> Load<K, V> {
         self.key.get()
     }
 
-    /// Whether the leader's own code is polling the task that asks: such a task must not wait. If a
-    /// waker polls the task, the answer is false, since the leader continues.
-    pub(crate) fn is_led_by_caller(&self) -> bool {
-        let me = thread_number();
-        me != 0 && self.leader() == me && doing() != Work::Wakes
-    }
-
     /// The thread that runs the leader's code just now, or is awake and about to; or 0.
-    pub(super) fn leader(&self) -> u64 {
+    pub(crate) fn leader(&self) -> u64 {
         self.leader.load(Ordering::Relaxed)
     }
 

@@ -3,8 +3,6 @@
 //! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
 //! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
 //! leave and to hand the lead on take as long for many waiters as for few.
-//!
-//! What is special about the turns of computes stands in [`turns`](super::turns).
 
 use super::load::{Load, Verdict, Want};
 use super::turns::Turns;
@@ -20,7 +18,6 @@ struct WaitingCall {
     sleeps: bool,
 }
 
-/// Waiters of one kind.
 type Queue = BTreeMap<Ticket, WaitingCall>;
 
 pub(super) struct Waiters<K, V> {

@@ -23,9 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The key of a call, and the call, which claims it.
 type KeyClaimant<'a, K, V> = (K, Claimant<K, V, &'a Engine<K, V>>);
-/// The key of a call, and its run.
 type KeyRun<'a, K, V, O> = (K, Ran<K, V, &'a Engine<K, V>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].

@@ -1,7 +1,6 @@
 //! The right to load a key: a guard, which ends the load by what becomes of it.
 //!
-//! A guard is the right and the duty of a load's leader. It ends the load by
-//! [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
+//! It does that by [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
 //! longest; that of a loader tells its waiters a failure. The guard of a call has a borrow of the
 //! cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to another

@@ -3,9 +3,7 @@
 //!
 //! All methods go one way. The call *claims* its key. If it leads a load, it *runs* its code, with
 //! no lock and no pin, and *ends* the load by what that has made. Else it *waits* for the load of
-//! another call. `DESIGN.md` draws each step, and has the question that each type answers. Methods
-//! of `Cache` and of `LoadingCache`, of threads and of tasks, differ in what they claim for and in
-//! what they make of the end.
+//! another call. `DESIGN.md` draws each step, and has the question that each type answers.
 //!
 //! What a load is, and which calls wait for it, stands below the map (`flight`). Here `claim`,
 //! `wait` and `guard` have its begin, the waits for it and its end; `run` what all methods share.

@@ -1,5 +1,4 @@
-//! Reloads: loads of a `LoadingCache` over live entries. They begin and end as all loads do; what
-//! is special about them stands here.
+//! Reloads: loads of a `LoadingCache` over live entries. They begin and end as all loads do.
 //!
 //! The entry's moment of refresh says whether a reload is under way: from its begin on, it is the
 //! moment at which the right to reload comes back by itself. The end of the reload sets it.

@@ -1,9 +1,7 @@
-//! The run of a call's code, and what the call then returns. The methods differ in what their
-//! closures answer.
+//! The run of a call's code, and what the call then returns.
 //!
 //! The leader's own future is polled as a part of the call, and a waiter leaves its waker. No
-//! runtime is needed: a waiter that is offered the lead polls its own closure's future. A thread
-//! takes the same steps, and waits by polls.
+//! runtime is needed: a waiter that is offered the lead polls its own closure's future.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};

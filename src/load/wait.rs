@@ -16,13 +16,11 @@
 use super::claim::Claimant;
 use super::guard::ToCache;
 use super::{CacheKey, CacheValue};
-use crate::contain::{contain, with_name};
+use crate::contain::contain;
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict, Want};
-use crate::sync::block::{AwaitedLoad, note, polled_by_block};
-use crate::sync::cycle::fault;
-use crate::sync::place;
-use crate::sync::{IS_MODEL, Ordering};
+use crate::sync::Ordering;
+use crate::sync::block::{AwaitedLoad, wait_for};
 use crate::time;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -68,29 +66,20 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 engine.watch_load(load);
             }
         }
-        // A thread that blocks for the call does that again when it notes its wait. One that polls
-        // the call as a task notes none.
-        place::give_up();
-        if !IS_MODEL && polled_by_block(cx) {
+        wait_for(cx, load.leader(), || {
             let [least, most] = PATIENCE;
             let mut patience = left.map(|left| left.clamp(least, most));
             if self.want == Want::OwnTurn {
                 patience = patience.or(Some(TURN_PATIENCE));
             }
-            let awaited = Box::new(AwaitedLoad {
+            AwaitedLoad {
                 load: Arc::<Load<K, V>>::clone(load),
                 hash: load.hash,
                 ticket: wait.ticket,
                 patience,
                 name: name.cloned(),
-            });
-            drop(note(Some(awaited)));
-        } else if load.is_led_by_caller() {
-            panic!(
-                "{}",
-                with_name(name.map(|name| &**name), &fault(0, load.hash))
-            );
-        }
+            }
+        });
         Poll::Pending
     }
 }

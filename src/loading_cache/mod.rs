@@ -1,7 +1,7 @@
 //! The cache that loads by itself, and reloads entries before they are due.
 //!
-//! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up like `get`; if a hit's
-//! entry is stale, the read also starts a reload. Loads and reloads take the steps of `load`: at
+//! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up like `get`; if the hit is
+//! stale, the read also starts a reload. Loads and reloads take the steps of `load`: at
 //! most one runs for each key, whatever the method.
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
@@ -12,15 +12,8 @@
 //! `read` has the methods that read. To the rest each loader is an [`AsyncLoader`]: the futures of
 //! a blocking one are ready at once ([`kinds`]).
 //!
-//! # The states of an entry
-//!
-//! An entry is *fresh*, then *stale* from its refresh moment on, then *reloading* until its reload
-//! ends (`DESIGN.md` says how that may end). After its deadline it is a miss in every state. Expiry
-//! and eviction revoke nothing. The failures of the loads of absent keys are remembered beside the
-//! cache ([`backend`]).
-//!
-//! What waits for a thread is a key, and no load: a miss runs its own load meanwhile
-//! ([`threads`]). [`turn`] says how far a refresh has come.
+//! `DESIGN.md` has the states of an entry. The failures of the loads of absent keys are remembered
+//! beside the cache ([`backend`]). [`turn`] says how far a refresh has come.
 
 mod backend;
 mod builder;

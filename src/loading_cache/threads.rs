@@ -299,7 +299,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 Some(claim) => return Progress::Ended(result_of(claim)),
             }
         };
-        let (caller, turn) = turn();
+        let name = engine.as_ref().and_then(|engine| engine.name.clone());
+        let (caller, turn) = turn(hash, name);
         let mut gone = Vec::new();
         let job = match found {
             Some(id) => state.jobs.get_mut(&id),
@@ -477,6 +478,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
     fn claim(&self, hash: u64, mut job: ReloadJob<K, V, E>) -> Vec<OwnedGuard<K, V>> {
+        for (_, caller) in &job.refreshes {
+            caller.take();
+        }
         // Those that replace a stale entry only come first: what they hear does not depend on the
         // load that another one begins.
         job.refreshes

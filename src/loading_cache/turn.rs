@@ -5,8 +5,10 @@ use super::call::{CallResult, result_of};
 use crate::engine::WeakHandle;
 use crate::flight::wake_all;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard};
-use crate::sync::Mutex;
-use crate::sync::place;
+use crate::stripe::thread_number;
+use crate::sync::block::{AwaitedLoad, wait_for};
+use crate::sync::cycle::{Ticket, WaitTarget};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -54,18 +56,38 @@ pub(super) enum Turn<T> {
     Over,
 }
 
-pub(super) type SharedTurn<T> = Arc<Mutex<Turn<T>>>;
+/// A turn, with what a thread that waits for it has to know.
+pub(super) struct TurnOf<T> {
+    hash: u64,
+    /// The cache's name.
+    name: Option<Arc<str>>,
+    /// The thread that has taken the job; 0 before. Relaxed, as a load's leader.
+    taken_by: AtomicU64,
+    turn: Mutex<Turn<T>>,
+}
+
+pub(super) type SharedTurn<T> = Arc<TurnOf<T>>;
 
 /// The end that a reload thread holds. Its drop says that there will be no turn.
 pub(super) struct Caller<T>(SharedTurn<T>);
 
 /// The two ends of a turn.
-pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
-    let turn = Arc::new(Mutex::new(Turn::Waits(None)));
+pub(super) fn turn<T>(hash: u64, name: Option<Arc<str>>) -> (Caller<T>, SharedTurn<T>) {
+    let turn = Arc::new(TurnOf {
+        hash,
+        name,
+        taken_by: AtomicU64::new(0),
+        turn: Mutex::new(Turn::Waits(None)),
+    });
     (Caller(Arc::clone(&turn)), turn)
 }
 
 impl<T> Caller<T> {
+    /// The calling thread has taken the job.
+    pub(super) fn take(&self) {
+        self.0.taken_by.store(thread_number(), Ordering::Relaxed);
+    }
+
     /// The turn has come.
     pub(super) fn call(self, with: T) {
         self.end(Turn::Came(with));
@@ -77,7 +99,7 @@ impl<T> Caller<T> {
     }
 
     fn end(&self, end: Turn<T>) {
-        let mut state = self.0.lock();
+        let mut state = self.0.turn.lock();
         let former = match *state {
             Turn::Waits(_) => mem::replace(&mut *state, end),
             // Its turn has come before this is dropped.
@@ -97,18 +119,39 @@ impl<T> Drop for Caller<T> {
     }
 }
 
+impl<T: Send> WaitTarget for TurnOf<T> {
+    fn awaited_thread(&self, _: Ticket) -> Option<u64> {
+        match *self.turn.lock() {
+            Turn::Waits(_) => Some(self.taken_by.load(Ordering::Relaxed)),
+            Turn::Came(_) | Turn::Over => None,
+        }
+    }
+
+    fn falls_asleep(&self, _: Ticket) {}
+}
+
 /// What the turn brings; `None` if there will be no turn.
-pub(super) fn poll_turn<T>(turn: &Mutex<Turn<T>>, cx: &Context<'_>) -> Poll<Option<T>> {
+pub(super) fn poll_turn<T: Send + 'static>(
+    shared: &SharedTurn<T>,
+    cx: &Context<'_>,
+) -> Poll<Option<T>> {
     // Cloned with no lock held, as a waker is dropped: both are user code.
     let mut fresh = Some(cx.waker().clone());
     loop {
-        let mut state = turn.lock();
+        let mut state = shared.turn.lock();
         let former = match &mut *state {
             Turn::Waits(waker) => match fresh.take() {
                 Some(fresh) => waker.replace(fresh),
                 None => {
                     drop(state);
-                    place::give_up();
+                    let thread = shared.taken_by.load(Ordering::Relaxed);
+                    wait_for(cx, thread, || AwaitedLoad {
+                        load: Arc::<TurnOf<T>>::clone(shared),
+                        hash: shared.hash,
+                        ticket: Ticket::draw(),
+                        patience: None,
+                        name: shared.name.clone(),
+                    });
                     return Poll::Pending;
                 }
             },

@@ -2,9 +2,9 @@
 //!
 //! 1. It polls the future, with the waker of its [`Parker`].
 //! 2. If the call has to wait for a load, the poll gives up the thread's [`place`], and
-//!    [notes](note) the load. Only a poll by the waiting call itself notes it, which is told by its
-//!    waker ([`polled_by_block`]). A future that user code polls meanwhile has another waker, and
-//!    waits by other means.
+//!    [notes](wait_for) the load. Only a poll by the waiting call itself notes it, which is told by
+//!    its waker ([`polled_by_block`]). A future that user code polls meanwhile has another waker,
+//!    and waits by other means.
 //! 3. The thread takes the note. The load is told that its waiter [falls
 //!    asleep](WaitTarget::falls_asleep).
 //! 4. Other threads may wait for this one: [`NotedWait::wait_for`] looks for a
@@ -14,12 +14,12 @@
 //! # What a thread is doing
 //!
 //! Calls of the crate run inside each other: a closure calls a cache, a waker polls a task. So each
-//! thread notes what it is doing ([`Work`]), and the calls inside ask. What begins inside ends
-//! first.
+//! thread notes what it is doing ([`Work`]), and the calls inside ask.
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
-use super::{Parker, place, thread_local};
+use super::{IS_MODEL, Parker, place, thread_local};
 use crate::contain::{AtEnd, with_name};
+use crate::stripe::thread_number;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -41,7 +41,7 @@ pub(crate) enum Work {
     Waits(*const ()),
 }
 
-/// The load for which a polled future waits.
+/// The load, or the turn of a refresh, for which a polled future waits.
 pub(crate) struct AwaitedLoad {
     pub(crate) load: Arc<dyn WaitTarget>,
     /// That of the load's key.
@@ -86,9 +86,24 @@ pub(crate) fn during(work: Work) -> impl Drop {
     })
 }
 
+/// The polled future waits for what this thread does; 0 for none.
+///
+/// # Panics
+///
+/// If the thread's own code polls the task. (If a waker does, the thread goes on.)
+pub(crate) fn wait_for(cx: &Context<'_>, thread: u64, awaited: impl FnOnce() -> AwaitedLoad) {
+    place::give_up();
+    if !IS_MODEL && polled_by_block(cx) {
+        drop(note(Some(Box::new(awaited()))));
+    } else if thread != 0 && thread == thread_number() && doing() != Work::Wakes {
+        let on = awaited();
+        panic!("{}", with_name(on.name.as_deref(), &fault(0, on.hash)));
+    }
+}
+
 /// Notes what the polled future waits for; returns what was noted before.
 #[cold]
-pub(crate) fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>> {
+fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>> {
     ManuallyDrop::into_inner(AWAITED.with(|noted| noted.replace(ManuallyDrop::new(awaited))))
 }
 

@@ -9,7 +9,8 @@
 //!
 //! Every wait in the cycle but the last was noted before, under the same lock, and still lasts when
 //! it is read: its waiter has no verdict yet. A thread that waits does not end the loads that it
-//! leads. So the waits that were read first still last while the other waits are read.
+//! leads, nor calls the refreshes whose job it has taken (`loading_cache/turn.rs`). So the waits
+//! that were read first still last while the other waits are read.
 //!
 //! A load that no thread leads (a lease, a task between two polls) ends the search.
 //!
@@ -99,10 +100,10 @@ impl Ticket {
     }
 }
 
-/// A load of any cache.
+/// A load of any cache, or the turn of a refresh.
 pub(crate) trait WaitTarget: Send + Sync {
-    /// The thread for which a waiter has to wait: `None` if it need not wait any more, or no thread
-    /// leads.
+    /// The thread for which a waiter has to wait, or 0 for any that is free: `None` if it need not
+    /// wait any more, or no thread leads.
     fn awaited_thread(&self, ticket: Ticket) -> Option<u64>;
 
     /// The thread of a waiter is about to sleep.
@@ -171,8 +172,7 @@ impl NotedWait {
         Ok(())
     }
 
-    /// Whether the calling thread waits longer for what these threads do. One of them, inside its
-    /// listener, say, may wait for a load that the calling thread leads.
+    /// Whether the calling thread waits longer for what these threads do.
     pub(crate) fn lasts(&mut self, threads: &[u64]) -> bool {
         let mut is_unled = false;
         for &thread in threads {

@@ -13,8 +13,8 @@ use std::thread::{self, LocalKey, ThreadId};
 use std::time::{Duration, Instant};
 use wheelhouse::compute::{CompResult, Op};
 use wheelhouse::{
-    Cache, Delivery, Leased, LoadError, LoadingCache, ManualTicker, RemovalCause, Scheduler,
-    Ticker, async_loader_fn, loader_fn, refresh,
+    Cache, Delivery, Leased, LoadError, LoadingCache, ManualTicker, Refreshing, RemovalCause,
+    Scheduler, Ticker, async_loader_fn, loader_fn, refresh,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1946,4 +1946,86 @@ fn a_refresh_that_no_thread_takes_any_more_is_abandoned() {
     let heard = told.recv_timeout(Duration::from_secs(20));
     assert_eq!(heard, Ok(Err(LoadError::Abandoned)));
     assert_eq!(first.wait(), Ok(Some(1)));
+}
+
+fn is_refused<T>(wait: impl FnOnce() -> T) -> bool {
+    catch_unwind(AssertUnwindSafe(wait)).is_err()
+}
+
+/// As a thread, and as a task.
+#[test]
+fn a_thread_that_waits_for_the_refresh_which_it_has_taken_is_refused() {
+    hide_scripted_panics();
+    for is_task in [false, true] {
+        let (give, given) = mpsc::channel::<Refreshing<u64, ()>>();
+        let given = Mutex::new(given);
+        let (tell, told) = mpsc::channel();
+        let users = with_a_due_key(move || {
+            let taken = given.lock().unwrap().recv().unwrap();
+            let refused = is_refused(|| match is_task {
+                true => futures_lite::future::block_on(taken),
+                false => taken.wait(),
+            });
+            tell.send(refused).unwrap();
+        });
+        give.send(users.refresh(1)).unwrap();
+        let refused = told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(refused, Ok(true), "task: {is_task}");
+        assert_eq!(users.refresh(1).wait(), Ok(Some(1)));
+    }
+}
+
+/// Waits for a refresh when it is woken, and tells whether that was refused.
+struct WaitsFor(Mutex<Option<Refreshing<u64, ()>>>, mpsc::Sender<bool>);
+
+impl Wake for WaitsFor {
+    fn wake(self: Arc<Self>) {
+        let refresh = self.0.lock().unwrap().take();
+        if let Some(refresh) = refresh {
+            self.1.send(is_refused(|| refresh.wait())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_waits_for_the_next_refresh_of_the_job_is_refused() {
+    hide_scripted_panics();
+    let stuck = &Stuck::new(1, None);
+    let mut first = stuck.users.refresh(20);
+    let (tell, told) = mpsc::channel();
+    let next = Mutex::new(Some(stuck.users.refresh(20)));
+    let waker = Waker::from(Arc::new(WaitsFor(next, tell)));
+    let mut cx = Context::from_waker(&waker);
+    assert!(Pin::new(&mut first).poll(&mut cx).is_pending());
+    stuck.stuck.store(false, Ordering::SeqCst);
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    assert_eq!(first.wait(), Ok(Some(20)));
+}
+
+/// A closure waits for the refresh that a thread has taken, and that thread for the closure.
+#[test]
+fn a_ring_through_a_refresh_that_waits_for_its_turn() {
+    hide_scripted_panics();
+    let (give, given) = mpsc::channel::<Cache<u64, u64>>();
+    let given = Mutex::new(given);
+    let (tell, told) = mpsc::channel();
+    let tells = tell.clone();
+    let users = with_a_due_key(move || {
+        let cache = given.lock().unwrap().recv().unwrap();
+        tells.send(is_refused(|| cache.get_with(2, || 0))).unwrap();
+    });
+    let cache = users.cache().clone();
+    thread::spawn(move || {
+        cache.get_with(2, || {
+            let refresh = users.refresh(1);
+            give.send(users.cache().clone()).unwrap();
+            tell.send(is_refused(|| refresh.wait())).unwrap();
+            2
+        })
+    });
+    let both = [(); 2].map(|()| told.recv_timeout(Duration::from_secs(20)));
+    assert!(
+        both == [Ok(true), Ok(false)] || both == [Ok(false), Ok(true)],
+        "{both:?}"
+    );
 }
