@@ -405,12 +405,12 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// Without a ticker, a lifetime of ten seconds or more may count from up to 0.1 s after the
     /// read. So a key that is read often is written once in 50 ms, not once per read. A shorter
-    /// lifetime counts from the read, or from one up to 4.1 µs before it.
+    /// lifetime counts from the read, or from one up to 4.1 µs before.
     ///
     /// # Cost
     ///
-    /// A hit stores the new deadline in the entry, without a lock; from ten seconds on seldom, as
-    /// said above. An entry takes eight bytes more.
+    /// A hit stores the new deadline in the entry, without a lock; a key that is read often seldom,
+    /// as said above. An entry takes eight bytes more.
     ///
     /// ```
     /// use std::time::Duration;

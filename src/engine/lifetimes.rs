@@ -98,14 +98,25 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(crate) asks_reads: AtomicU8,
-    /// A read by the coarse clock that asks no policy leaves the deadline where it is if more time
-    /// than this is left: the idle limit less [`time::GRAIN`]; 0 without an idle limit.
+    /// A read without a ticker that asks no policy leaves the deadline where it is if more time
+    /// than this is left: the idle limit less its grain; 0 without an idle limit.
     pub(crate) idle_room: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) has_own_column: bool,
     /// An entry may have an own deadline. If not, no read looks for one: it would touch memory that
     /// it has no other use for.
     has_own_deadlines: AtomicBool,
+}
+
+/// The idle limit less its grain.
+fn idle_room(idle: Duration) -> u64 {
+    let nanos = time::deadline_after(0, idle);
+    let grain = if idle < time::COARSE_FROM {
+        time::EXACT_GRAIN.min(nanos / 8)
+    } else {
+        time::GRAIN
+    };
+    nanos - grain
 }
 
 impl<K, V> Lifetimes<K, V> {
@@ -128,9 +139,7 @@ impl<K, V> Lifetimes<K, V> {
             } else {
                 NO_READ
             }),
-            idle_room: time_to_idle.map_or(0, |idle| {
-                time::deadline_after(0, idle).saturating_sub(time::GRAIN)
-            }),
+            idle_room: time_to_idle.map_or(0, idle_room),
             has_own_deadlines: AtomicBool::new(policy.is_some()),
             policy,
             time_to_live,
@@ -145,7 +154,7 @@ impl<K, V> Lifetimes<K, V> {
     }
 
     /// Whether a read at `now` that asks no policy finds the entry live and leaves the deadline
-    /// where it is: the idle limit would move it by less than [`time::GRAIN`].
+    /// where it is: the idle limit would move it by less than its grain.
     #[inline]
     pub(crate) fn keeps_deadline(&self, now: u64, deadline: u64) -> bool {
         !time::is_due(now.wrapping_add(self.idle_room), deadline)

@@ -2,7 +2,7 @@
 
 use super::find::Judged;
 use super::transact::{Decision, Tried};
-use crate::engine::{EXACT_READS, Engine, FIRST_READ, NO_READ, WriteOutcome};
+use crate::engine::{Engine, FIRST_READ, NO_READ, WriteOutcome};
 use crate::node::{NodePtr, NodeState};
 use crate::sync::Ordering;
 use crate::time;
@@ -34,6 +34,7 @@ impl<K, V> Engine<K, V> {
             node,
             deadline,
             now,
+            is_exact,
         } = *live;
         let lifetimes = &self.lifetimes;
         if !lifetimes.reads_extend {
@@ -50,15 +51,13 @@ impl<K, V> Engine<K, V> {
             }
         }
         if answer.is_none() {
-            let stays = if lifetimes.time_to_idle.is_none() {
-                true
-            } else if !self.clock.is_coarse() {
-                false
-            } else if self.has_detour(EXACT_READS) {
-                let finer = time::GRAIN - time::EXACT_GRAIN;
-                lifetimes.keeps_deadline(now.wrapping_add(finer), deadline)
-            } else {
-                lifetimes.keeps_deadline(now, deadline)
+            let stays = match lifetimes.time_to_idle {
+                None => true,
+                Some(idle) => {
+                    // A long limit has the grain of coarse readings.
+                    let fits = idle < time::COARSE_FROM || !is_exact;
+                    fits && self.clock.is_coarse() && lifetimes.keeps_deadline(now, deadline)
+                }
             };
             if stays {
                 return Some(deadline);

@@ -21,9 +21,8 @@
 //!    is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry was
 //!    replaced meanwhile, the look-up starts over: the key was never absent.
 //!
-//! The fast path calls the coarse clock itself, and keeps the pin and the node meanwhile: a
-//! function in between would save registers a second time. The cold functions that judge get the
-//! node only, and read its deadline again: as an argument it would be stored on the stack.
+//! The cold functions that judge get the node only, and read its deadline again: as an argument it
+//! would be stored on the stack.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;
@@ -48,6 +47,8 @@ pub(crate) struct Judged<K, V> {
     ///
     /// [`Clock::now_to_judge`]: crate::time::Clock::now_to_judge
     pub(crate) now: u64,
+    /// Whether that is an exact reading because reads need one.
+    pub(crate) is_exact: bool,
 }
 
 impl<K, V> Judged<K, V> {
@@ -378,9 +379,10 @@ impl<K, V> Engine<K, V> {
     #[inline(always)]
     fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
         let deadline = node.deadline();
+        let is_exact = is_read && self.has_detour(EXACT_READS);
         let now = if deadline == NEVER && !self.lifetimes.reads_extend {
             0
-        } else if is_read && self.has_detour(EXACT_READS) {
+        } else if is_exact {
             self.clock.now_beside(deadline)
         } else {
             self.clock.now_to_judge(deadline)
@@ -389,6 +391,7 @@ impl<K, V> Engine<K, V> {
             node,
             deadline,
             now,
+            is_exact,
         }
     }
 

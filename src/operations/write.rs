@@ -234,8 +234,10 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         let (former, times, node) = match place {
             Confirmed::Occupied(spot) => {
                 let old = spot.node;
-                // The new node is named in it (`put_over`).
-                old.entry().prefetch(false);
+                if engine.delivery.is_none() {
+                    // The new node is named in it (`put_over`).
+                    old.entry().prefetch(false);
+                }
                 if lifetimes.reads_extend || too_heavy {
                     // Memory may be refused by a panic: before the old value is touched.
                     hold.shard.reserve();

@@ -67,9 +67,10 @@ pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 /// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 
-/// A read that counts from an exact reading of the default clock leaves a deadline that an idle
-/// limit would move by less than this: so many threads that read one key rarely write to its entry.
-/// Together with the lag of the reading that is within the 50 µs of the documentation.
+/// On the default clock, where a coarse one is trusted, a read leaves a deadline that a shorter
+/// idle limit would move by less than this, and than an eighth of the limit: so many threads that
+/// read one key rarely write to it. With the lag of the reading, that is within the 50 µs of the
+/// docs.
 pub(crate) const EXACT_GRAIN: u64 = 1 << 12;
 
 /// How far apart two readings may lie that belong to the same moment: 1 ms.

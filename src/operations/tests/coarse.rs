@@ -142,27 +142,52 @@ fn stores_one_deadline(settings: impl FnOnce(Builder) -> Builder) {
 }
 
 #[test]
-fn reads_by_the_exact_clock_move_an_idle_limit_once_in_a_few_microseconds() {
-    let clocks = Clocks::new(START);
-    let short = Duration::from_secs(1);
-    let cache = cache(clocks, |builder| builder.time_to_idle(short));
-    cache.insert(1, 1);
-    let end_after_read = |after: u64| {
-        clocks.set(START + after, 0);
-        assert_eq!(cache.get(&1), Some(1));
-        clocks.set(START, 0);
-        cache.peek_ref(&1).unwrap().time_left().unwrap()
-    };
-    let grain = crate::time::EXACT_GRAIN;
-    for after in [0, 1, grain - 1] {
-        assert_eq!(end_after_read(after), short, "a read {after} ns later");
+fn the_first_read_of_a_policy_without_reads_moves_an_idle_limit_by_its_exact_reading() {
+    struct NoReads;
+    impl Expiry<u64, u64> for NoReads {
+        fn expire_after_create(&self, _: &u64, _: &u64, _: Instant) -> Option<Duration> {
+            None
+        }
     }
-    assert_eq!(end_after_read(grain), short + Duration::from_nanos(grain));
-    // The last nanosecond of the limit counts, and the next one does not.
-    clocks.set(START + grain + SECOND - 1, 0);
+    let clocks = Clocks::new(START);
+    let cache = cache(clocks, |builder| {
+        builder.expire_after(NoReads).time_to_idle(HOUR)
+    });
+    cache.insert(1, 1);
+    let read = START + SLACK / 2 - 1;
+    clocks.set(read, 0);
+    assert_eq!(cache.get(&1), Some(1));
+    clocks.set(read + HOUR.as_nanos() as u64 - 1, 0);
     assert!(cache.contains_key(&1), "early");
-    clocks.set(START + grain + SECOND, 0);
-    assert_eq!(finds(&cache, 1), [false; 6], "late");
+}
+
+#[test]
+fn reads_by_the_exact_clock_move_an_idle_limit_once_in_a_few_microseconds() {
+    for limit in [SECOND, SECOND / 100, 4_096, 8, 1] {
+        let grain = crate::time::EXACT_GRAIN.min(limit / 8);
+        let clocks = Clocks::new(START);
+        let idle = Duration::from_nanos(limit);
+        let cache = cache(clocks, |builder| builder.time_to_idle(idle));
+        let left_after_read = |after: u64| {
+            clocks.set(START, 0);
+            cache.insert(1, 1);
+            clocks.set(START + after, 0);
+            assert_eq!(cache.get(&1), Some(1));
+            cache.peek_ref(&1).unwrap().time_left().unwrap()
+        };
+        for after in [0, grain.saturating_sub(1), grain, 2 * grain] {
+            let moves = after >= grain;
+            let passed = if moves { 0 } else { after };
+            let left = idle - Duration::from_nanos(passed);
+            assert_eq!(left_after_read(after), left, "{idle:?}, {after} ns later");
+            // The last nanosecond counts, and the next one does not.
+            let end = START + after + limit - passed;
+            clocks.set(end - 1, 0);
+            assert!(cache.contains_key(&1), "{idle:?}, {after} ns later: early");
+            clocks.set(end, 0);
+            assert_eq!(finds(&cache, 1), [false; 6], "{idle:?}: late");
+        }
+    }
 }
 
 #[test]
