@@ -175,16 +175,7 @@ pub(crate) type WeakHandle<K, V> = scheduler::WeakHandle<dyn AsRef<Engine<K, V>>
 /// A reference to such a cache.
 pub(crate) type Visit<K, V> = scheduler::Visit<dyn AsRef<Engine<K, V>> + Send + Sync>;
 
-/// A read asks the policy, needs the exact time, or is counted.
-///
-/// | the cache has | bits | what a read does |
-/// |---|---|---|
-/// | none of what follows | none | the fast path, by the coarse clock |
-/// | a `time_to_idle` of ten seconds or more | none | the fast path; `extend_coarsely` moves the deadline |
-/// | a shorter `time_to_idle` | both | `finish`, by the exact clock |
-/// | a policy with a method for reads, which is told no times | this one | `finish` asks it, by the coarse clock |
-/// | one that is told times | both | `finish` asks it, by the exact clock; none of this once the first read has shown that it has no method for reads |
-/// | `record_stats` | this one | `finish` counts it |
+/// A read asks the policy, needs the exact time, or is counted (DESIGN.md has a table).
 pub(crate) const SLOW_READS: u8 = 1;
 /// A read needs the exact time, not only whether the entry is live. Never without [`SLOW_READS`].
 pub(crate) const EXACT_READS: u8 = 2;
