@@ -20,12 +20,12 @@ const FILL: &str = "local there = redis.call('GET', KEYS[1]) or '' \
 /// not be told from none. Returns the life of that value, or
 /// -2 if there is none; and nothing if the key is not as wanted.
 ///
-/// `PEXPIRE` changes nothing: it finds out whether the user may renew the placeholder. It comes
-/// after `SET`, which a server without memory refuses only before the first write of a script.
+/// `GET` of an absent key and `PEXPIRE` change nothing: they find out whether the user may fill and
+/// renew the placeholder. `PEXPIRE` comes after `SET`, which a server without memory refuses only
+/// before the first write of a script.
 const CLAIM: &str = "local left = redis.call('PTTL', KEYS[1]) \
-    local there, life = '', tonumber(ARGV[3]) \
+    local there, life = redis.call('GET', KEYS[1]) or '', tonumber(ARGV[3]) \
     if left ~= -2 then \
-    there = redis.call('GET', KEYS[1]) or '' \
     if left < 1 or ARGV[4] ~= 'ahead' or there == '' or string.sub(there, 1, #ARGV[2]) == ARGV[2] \
     then return end \
     life = math.min(left, life) end \

@@ -342,7 +342,12 @@ async fn a_right_that_is_missing_inside_a_script_is_told() {
     for program in installed() {
         let server = Server::start(&program, &[]).await;
         let mut writer = Writer::connect(server.port).await;
-        for (keys, right) in [("~*", "-set"), ("~*", "-pexpire"), ("%R~*", "+set")] {
+        for (keys, right) in [
+            ("~*", "-get"),
+            ("~*", "-set"),
+            ("~*", "-pexpire"),
+            ("%R~*", "+set"),
+        ] {
             let user = [
                 "ACL", "SETUSER", "near", "reset", "on", ">secret", keys, "+@all", right,
             ];
