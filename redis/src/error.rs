@@ -112,7 +112,8 @@ pub enum NearError {
     TimedOut {
         /// How long no answer came: `request_timeout`.
         waited: Duration,
-        /// The last reply of the server, if it said that it could not answer yet.
+        /// The last reply of the server, if it said that it could not answer yet; or why the last
+        /// attempt to make a second connection has failed, if a key waits for one.
         #[source]
         last: Option<Box<NearError>>,
     },

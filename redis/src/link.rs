@@ -4,10 +4,10 @@
 //! Tracking is on before a link is used. If one connection ends, the link has ended.
 
 use crate::config::Settings;
-use crate::connection::{Connection, Ended, Login};
+use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use futures_util::FutureExt;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
+use futures_util::{FutureExt, TryFutureExt};
 use redis::{Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,7 +145,7 @@ impl Node {
 /// A second connection to a server, for reads of large values or for one large write at a time. It
 /// is made at its first use, and again after its end. The server does not track its reads, so its
 /// end says nothing about what it brought. Where there is none in time, the main connection serves,
-/// but not for a suspect (`suspects.rs`).
+/// for a suspect (`suspects.rs`) only where there can be none at all.
 pub(crate) struct Second {
     pub(crate) settings: Arc<Settings>,
     info: ConnectionInfo,
@@ -164,8 +164,8 @@ pub(crate) struct Second {
 #[derive(Clone)]
 pub(crate) enum Attempt {
     Connected(Connection),
-    /// None now: the attempt still runs, or has failed.
-    Later,
+    /// None now: the attempt has failed with an error, or still runs.
+    Later(Option<NearError>),
     /// None: it would lead to another server, or the user may not ask to which one.
     Never,
 }
@@ -204,7 +204,7 @@ impl Second {
         let attempt = self.runtime.spawn(self.clone().open());
         match timeout(limit, attempt).await {
             Ok(Ok(attempt)) => attempt,
-            _ => Attempt::Later,
+            _ => Attempt::Later(None),
         }
     }
 
@@ -219,48 +219,56 @@ impl Second {
                 *used = Instant::now();
                 return Attempt::Connected(connection.clone());
             }
-            Some((failed @ (Attempt::Later | Attempt::Never), at))
-                if at.elapsed() < SECOND_PAUSE =>
-            {
-                return failed.clone();
-            }
+            // It is replaced.
+            Some((Attempt::Connected(_), _)) => {}
+            Some((failed, at)) if at.elapsed() < SECOND_PAUSE => return failed.clone(),
             _ => {}
         }
-        let attempt = self.open_once().await.unwrap_or(Attempt::Later);
+        let attempt = self.open_once().await;
+        let attempt = attempt.unwrap_or_else(|error| Attempt::Later(Some(error)));
         *last = Some((attempt.clone(), Instant::now()));
         attempt
     }
 
     /// Opens a connection, which may lead to another server than the main one: behind a balancer,
-    /// or during a failover. Then it is of no use. `None`: it could not be opened.
-    async fn open_once(&self) -> Option<Attempt> {
+    /// or during a failover. Then it is of no use.
+    async fn open_once(&self) -> Result<Attempt, NearError> {
         let (info, ended) = (self.info.clone(), Ended::default());
+        let address = info.addr().to_string();
         let opening = Connection::open(&self.settings, info, Login::OfProvider, ended, |_| {});
-        let mut connection = opening.await.ok()?;
+        let mut connection = opening.await?;
         let mut asked = Pipeline::with_capacity(3);
         asked.cmd("INFO").arg("server");
         asked.cmd("CLIENT").arg("ID");
         // No connection has this number: only whether the user may.
         asked.add_command(kill(i64::MAX));
-        let both = async { tokio::join!(self.main.send(&asked), connection.send(&asked)) };
-        let (main, second) = timeout(self.settings.connect_timeout, both).await.ok()?;
-        let (main, second) = (main.ok()?, second.ok()?);
+        let both = try_join(self.main.send(&asked), connection.send(&asked));
+        let both = both.map_err(NearError::requesting);
+        let (main, second) = within_time(self.settings.connect_timeout, &address, both).await?;
+        let run = run_id(&main)?;
         // Nor is it for a user who may not ask.
-        if run_id(&main).is_none() || run_id(&main) != run_id(&second) {
-            return Some(Attempt::Never);
+        if run.is_none() || run != run_id(&second)? {
+            return Ok(Attempt::Never);
         }
         if let [_, Value::Int(id), Value::Int(_)] = second.as_slice() {
             connection.id = Some(*id);
         }
-        Some(Attempt::Connected(connection))
+        Ok(Attempt::Connected(connection))
     }
 }
 
-/// By what a server tells its run from all others, in its reply to `INFO`.
-fn run_id(replies: &[Value]) -> Option<String> {
-    let info: String = redis::from_redis_value(replies.first()?.clone()).ok()?;
-    info.lines()
-        .find_map(|line| Some(line.strip_prefix("run_id:")?.to_string()))
+/// By what a server tells its run from all others, in its reply to `INFO`. `None`: it does not tell
+/// this user.
+fn run_id(replies: &[Value]) -> Result<Option<String>, NearError> {
+    let info = match replies.first().cloned().unwrap_or(Value::Nil) {
+        // It will, once a script has ended.
+        Value::ServerError(error) if error.code() == "BUSY" => {
+            return Err(NearError::requesting(error.into()));
+        }
+        info => redis::from_redis_value::<String>(info).unwrap_or_default(),
+    };
+    let mut ids = info.lines().filter_map(|line| line.strip_prefix("run_id:"));
+    Ok(ids.next().map(str::to_string))
 }
 
 /// The connections of one generation.

@@ -339,22 +339,25 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             let generation = link.generation;
             let (mut second, mut room) = (None, None);
             if let (Way::Second { bytes, losses }, Some(node)) = (way, link.node_for(&bytes)) {
-                // A call that waits in vain needs time for the main connection.
-                let wait = if losses == 0 { limit / 2 } else { limit };
+                // A call that waits in vain needs time for the main connection. A suspect waits for
+                // the end of the attempt, though its calls go: a later call may find the connection
+                // unused for so long that it is made anew.
+                let wait = if losses > 0 { Duration::MAX } else { limit / 2 };
                 // It has no turn yet: others do not wait for this.
                 second = tokio::select! {
                     biased;
                     () = self.line.left(generation) => continue,
                     attempt = node.reads.connection(wait) => match attempt {
                         Attempt::Connected(second) => Some(second),
-                        Attempt::Later if losses > 0 => {
+                        Attempt::Later(error) if losses > 0 => {
+                            self.set_fault(error);
                             if begun.elapsed() > limit {
                                 return self.fail(lease, self.timed_out());
                             }
                             sleep(SERVER_PAUSE).await;
                             continue;
                         }
-                        Attempt::Later | Attempt::Never => None,
+                        Attempt::Later(_) | Attempt::Never => None,
                     },
                 };
                 room = node.reads.room(bytes).await;
@@ -370,9 +373,17 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             let at = Instant::now();
             self.counters.load();
-            // What comes over the second connection ends no main one. `Ask` leads to a main one.
-            let over_main = second.is_none() || link.is_cluster();
-            let reading = link.read(&bytes, way, second);
+            // Whether the whole value is awaited over a main connection.
+            let mut over_main = second.is_none() && matches!(way, Way::Second { .. });
+            let reading = async {
+                match link.read(&bytes, way, second).await {
+                    Err(RequestError::Ask(address)) => {
+                        over_main = true;
+                        link.read_asking(&address, &bytes).await
+                    }
+                    answer => answer,
+                }
+            };
             let answer = tokio::select! {
                 biased;
                 answer = trace::request(&self.settings, "GET", &bytes, reading) => answer,
@@ -414,13 +425,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     }
                     self.lost(generation, error);
                 }
-                Err(RequestError::LostSecond) => {
-                    if let Way::Second { losses: 0, .. } = way {
-                        // It may not be remembered.
-                        self.suspects.measured(&bytes, usize::MAX);
-                    }
-                    self.suspects.accuse(&bytes);
-                }
+                Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
                 Err(error) => self.ready_again(generation, error).await,
             }
         }

@@ -129,29 +129,10 @@ pub(crate) fn typed<T: FromRedisValue>(
 pub(crate) type Answer = Result<Reply, RequestError>;
 
 impl Link {
-    /// Reads a key.
-    pub(crate) async fn read(&self, key: &[u8], way: Way, second: Option<Connection>) -> Answer {
-        match self.read_at_node(key, way, second).await {
-            Err(RequestError::Ask(address)) => {
-                let mut get = redis::cmd("GET");
-                get.arg(key);
-                let value = self.send_asking(&address, get).await?;
-                let Bytes(value) = typed(Some(value), true)?;
-                // The server does not track this read.
-                Ok(Reply {
-                    value,
-                    life: None,
-                    tracked: false,
-                })
-            }
-            answer => answer,
-        }
-    }
-
     /// Reads a key. The server reports each change of it over the main connection, which asks for
     /// the deadline in any case. A change between that and `GET` is reported, too, and revokes the
     /// lease.
-    async fn read_at_node(&self, key: &[u8], way: Way, second: Option<Connection>) -> Answer {
+    pub(crate) async fn read(&self, key: &[u8], way: Way, second: Option<Connection>) -> Answer {
         let node = self.node_for(key).ok_or_else(no_node)?;
         let cluster = self.is_cluster();
         let opt_in = node.reads.settings.tracking == Tracking::OptIn;
@@ -191,6 +172,20 @@ impl Link {
             value,
             life: life(left),
             tracked: true,
+        })
+    }
+
+    /// Reads a key that is on its way to the node at this address, whose main connection brings the
+    /// whole value. The server does not track this read.
+    pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
+        let mut get = redis::cmd("GET");
+        get.arg(key);
+        let value = self.send_asking(address, get).await?;
+        let Bytes(value) = typed(Some(value), true)?;
+        Ok(Reply {
+            value,
+            life: None,
+            tracked: false,
         })
     }
 

@@ -7,10 +7,12 @@
 //!
 //! A server closes a connection whose reply is above its limit (`client-output-buffer-limit`). The
 //! near cache would ask for the same key on the next connection, and lose that one, too. So each
-//! key whose value was awaited when a connection ended is a *suspect* until a reply comes. A
-//! suspect is asked for while no other large value is; if its requests have ended connections at
-//! least twice in a row, it is refused for a while. It waits for a second connection, so that it
-//! ends no main one, unless there can be no second one for this server or user at all.
+//! key whose whole value was awaited over a connection when that ended is a *suspect* until a reply
+//! comes. A suspect is asked for while no other value of its node comes over the second connection;
+//! if its requests have ended connections at least twice in a row, it is refused for a while. It
+//! waits for a second connection, so that it ends no main one. There are two exceptions: there can
+//! be no second one for this server or user at all; or, in a cluster, the slot of the key moves:
+//! then the value comes over the main connection to its new node.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -67,18 +69,21 @@ impl Suspects {
         }
     }
 
-    /// A connection has ended while this key was asked for. It is accused if its value is large.
+    /// A connection has ended while the whole value of this key was awaited over it.
     pub(crate) fn accuse(&self, key: &[u8]) {
+        if !self.keys().contains_key(key) {
+            // It was not known as large, or is not remembered.
+            self.measured(key, usize::MAX);
+        }
         let mut keys = self.keys();
-        let Some(suspect) = keys.get_mut(key) else {
-            return;
-        };
-        suspect.losses += 1;
-        suspect.bytes = usize::MAX;
-        if suspect.losses >= 2 {
-            let doubled = 1 << (suspect.losses - 2).min(16);
-            let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
-            suspect.refused_until = Instant::now() + refusal;
+        if let Some(suspect) = keys.get_mut(key) {
+            suspect.losses += 1;
+            suspect.bytes = usize::MAX;
+            if suspect.losses >= 2 {
+                let doubled = 1 << (suspect.losses - 2).min(16);
+                let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
+                suspect.refused_until = Instant::now() + refusal;
+            }
         }
     }
 
@@ -138,10 +143,8 @@ mod tests {
         assert_eq!(way(&suspects, b"a"), second(LARGE + 1, 0));
         suspects.measured(b"a", 1);
         suspects.measured(b"b", 1);
-        suspects.accuse(b"b");
         assert!(suspects.keys().is_empty());
-        // A smaller one that was asked for over the second connection.
-        suspects.measured(b"b", usize::MAX);
+        // One that was not known as large.
         suspects.accuse(b"b");
         assert_eq!(way(&suspects, b"b"), second(usize::MAX, 1));
         suspects.accuse(b"b");

@@ -1108,6 +1108,80 @@ async fn a_suspect_never_ends_a_main_connection() {
     }
 }
 
+/// A suspect is asked for seldom, over a line on which a second connection takes longer than a
+/// call: it is read once that connection is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_is_read_over_a_second_connection_that_takes_longer_than_a_call() {
+    for program in installed() {
+        let limit = ["--client-output-buffer-limit", "normal 1mb 0 0"];
+        let server = Server::start(&program, &limit).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("poison", &"x".repeat(4 << 20)).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).request_timeout(Duration::from_millis(500));
+        let near = near.heartbeat(Duration::from_secs(1));
+        let near = near.connect().await.unwrap();
+        match near.get("poison").await {
+            Ok(_) => {
+                println!("skipped: {} does not keep its limit", program.display());
+                continue;
+            }
+            Err(error) => println!("{error}"),
+        }
+        writer.set("poison", "small").await;
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            proxy.delay(direction, Duration::from_millis(150));
+        }
+        let mut calls = 0;
+        while near.get("poison").await.is_err() {
+            calls += 1;
+            assert!(calls < 5, "it is never read");
+            // An unused connection is replaced after two heartbeats.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+        }
+        assert_eq!(read(&near, "poison").await, "small");
+    }
+}
+
+/// A script keeps the server busy while a suspect waits for a second connection: once the script
+/// ends, the value still comes over a second connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_never_ends_a_main_connection_after_a_script() {
+    for program in installed() {
+        let limit = ["--client-output-buffer-limit", "normal 1mb 0 0"];
+        let options = [&limit[..], &["--lua-time-limit", "20"]].concat();
+        let server = Server::start(&program, &options).await;
+        let mut writer = Writer::connect(server.port).await;
+        writer.set("poison", &"x".repeat(4 << 20)).await;
+        let near = near(server.port).connect().await.unwrap();
+        match near.get("poison").await {
+            Ok(_) => {
+                println!("skipped: {} does not keep its limit", program.display());
+                continue;
+            }
+            Err(error) => assert!(matches!(error, NearError::Refused { .. }), "{error:?}"),
+        }
+        let mut blocking = Writer::connect(server.port).await;
+        let script = ["EVAL", "while true do end", "0"];
+        let blocking = tokio::spawn(async move { blocking.try_send::<()>(&script).await });
+        until("the script keeps the server busy", async || {
+            let refused = writer.clone().try_send::<u64>(&["DBSIZE"]).await;
+            refused.is_err_and(|error| error.code() == Some("BUSY"))
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.get("poison").await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(blocking.await.unwrap().is_err());
+        let error = reading.await.unwrap().unwrap_err();
+        assert!(matches!(error, NearError::Refused { .. }), "{error:?}");
+        assert_eq!(near.get("small").await.unwrap(), None);
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// As long as the server accepts no second connection, a suspect is not asked for: the main one
 /// ends once. Other large values come over the main one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -1137,6 +1211,7 @@ async fn a_suspect_waits_until_the_server_accepts_a_second_connection() {
         while Instant::now() < over {
             let error = near.get("poison").await.unwrap_err();
             assert!(matches!(error, NearError::TimedOut { .. }), "{error:?}");
+            assert!(error.to_string().contains("`maxclients`"), "{error}");
             let large = near.refresh("large").await.unwrap().unwrap();
             assert_eq!(large.len(), 100 << 10);
         }
