@@ -24,7 +24,7 @@ TOYS = {"toy-counter": (1.0, 1.0), "toy-sharded": (0.0, 0.0), "toy-table": (0.0,
 # The main rows: cache, workload, number of keys, and settings of the plugin. A cache begins to
 # reuse slots and to free what left only after some writes, and its lists grow until then. So these
 # writes come first. Passes come in batches: a short run would count fewer evictions than inserts.
-STEADY = ["warmops=60000", "minops=60000"]
+STEADY = ["warmops=200000", "minops=60000"]
 ROWS = {
     "hits": ("wheelhouse", "zipf", 100000, ["warm=1000000"]),
     "hits-idle-5s": ("wheelhouse", "idle5", 100000, []),

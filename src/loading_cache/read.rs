@@ -513,7 +513,7 @@ impl<V, E> Refreshing<V, E> {
     /// # Panics
     ///
     /// If the call would wait for a load that its own thread leads, itself or through loads of
-    /// other threads.
+    /// other threads, or for a refresh whose key its own thread has taken to load.
     ///
     /// # Cost
     ///

@@ -81,7 +81,8 @@ fn index_of(hint: u64) -> usize {
 struct ReloadState<K, V, E> {
     /// `None` when the last handle of the loading cache is gone. A thread has it while it runs it.
     backend: Option<Arc<Backend<K, V, E>>>,
-    /// Each job, until its load has begun: a thread that has taken it leaves it here, empty.
+    /// Each job, until its load has begun or its thread waits: a thread that has taken it leaves it
+    /// here, empty.
     jobs: BTreeMap<JobId, ReloadJob<K, V, E>>,
     /// How many have been taken out.
     ended: u64,
