@@ -181,7 +181,7 @@ where
     /// share the `None`; other waiting calls run their own closures.
     ///
     /// If another call has stored a value meanwhile, a `None` of `init` is returned all the same.
-    /// That value stays; calls that wait, and share no failure with it, get it.
+    /// That value stays, and the waiting calls that do not share the `None` get it.
     ///
     /// # Panics
     ///
@@ -237,7 +237,7 @@ where
     /// share the error; other waiting calls run their own closures.
     ///
     /// If another call has stored a value meanwhile, an error of `init` is returned all the same.
-    /// That value stays; calls that wait, and share no failure with it, get it.
+    /// That value stays, and the waiting calls that do not share the error get it.
     ///
     /// # Errors
     ///
