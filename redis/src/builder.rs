@@ -320,7 +320,7 @@ impl<K, V, C, S> NearCacheBuilder<K, V, C, S> {
     /// # example().unwrap();
     /// ```
     pub fn key_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
-        self.settings.keys.prefix = prefix.as_ref().to_vec();
+        self.settings.key_prefix = prefix.as_ref().to_vec();
         self
     }
 
@@ -652,8 +652,10 @@ where
             let own = cached
                 .until
                 .map(|until| until.saturating_duration_since(now));
-            let users = users.expire_after_create(key, cached, now);
-            own.into_iter().chain(users).min()
+            match (own, users.expire_after_create(key, cached, now)) {
+                (Some(own), Some(users)) => Some(own.min(users)),
+                (own, users) => own.or(users),
+            }
         };
         let local = self
             .local

@@ -9,13 +9,15 @@
 //! what was read before the move is invalidated even before the redirect is noticed.
 
 use crate::connect::{Connect, with_address};
-use crate::connection::within_time;
+use crate::connection::{Connection, Ended, Login, within_time};
 use crate::error::NearError;
-use crate::link::{Link, Node};
+use crate::link::Link;
 use crate::request::Whole;
 use crate::slots::{Range, SLOTS, Slots};
+use futures_util::future::try_join_all;
 use redis::{Client, Value};
-use std::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Asks the first seed that answers for the primaries of the cluster, and connects to all of them.
@@ -37,34 +39,27 @@ pub(crate) async fn open(
 }
 
 async fn open_from(seed: &Client, connect: &Connect) -> Result<(Link, Vec<Client>), NearError> {
-    // Its reports count, so it is used only to ask for the topology if it is no primary.
-    let first = connect.node(seed, true).await?;
-    let limit = connect.settings.connect_timeout;
-    let ranges = within_time(limit, &first.address, ranges(&first)).await?;
+    let settings = &connect.settings;
+    let info = seed.get_connection_info().clone();
+    let address = info.addr().to_string();
+    // It is asked for the topology alone, and may be no primary.
+    let opening = Connection::open(settings, info, Login::OfProvider, Ended::default(), |_| {});
+    let asked = opening.await?;
+    let ranges = ranges(&asked, &address);
+    let ranges = within_time(settings.connect_timeout, &address, ranges).await?;
     if ranges.is_empty() {
         return Err(NearError::Config(format!(
-            "the cluster of {} has 0 slots with a node, but needs at least one: use `builder` for a \
-             server that is no cluster",
-            first.address
+            "the cluster of {address} has 0 slots with a node, but needs at least one: use `builder` \
+             for a server that is no cluster"
         )));
     }
-    let mut addresses: Vec<String> = ranges.iter().map(|range| range.address.clone()).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    let mut first = Some(first);
-    let mut nodes = Vec::new();
-    let mut clients = Vec::new();
-    for address in &addresses {
-        let client = with_address(seed, address)?;
-        let present = first.take_if(|node| node.address == *address);
-        nodes.push(match present {
-            Some(node) => node,
-            None => connect.node(&client, true).await?,
-        });
-        clients.push(client);
-    }
-    let mut link = connect.link(nodes);
-    link.slots = Some(Slots::new(ranges, &addresses));
+    let addresses: BTreeSet<&String> = ranges.iter().map(|range| &range.address).collect();
+    let clients = addresses.into_iter().map(|a| with_address(seed, a));
+    let clients = clients.collect::<Result<Vec<_>, _>>()?;
+    let nodes = try_join_all(clients.iter().map(|client| connect.node(client, true)));
+    let mut link = connect.link(nodes.await?);
+    let turn = AtomicUsize::new(0);
+    link.slots = Some(Slots { ranges, turn });
     Ok((link, clients))
 }
 
@@ -76,7 +71,8 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     };
     let turn = slots.turn.fetch_add(1, Ordering::Relaxed) % link.nodes.len();
     let node = &link.nodes[turn];
-    match node.main.while_bytes_arrive(quiet, ranges(node)).await? {
+    let ranges = ranges(&node.main, &node.address);
+    match node.main.while_bytes_arrive(quiet, ranges).await? {
         Ok(ranges) if ranges != slots.ranges => Err(NearError::Disconnected {
             reason: "the topology of the cluster changed".into(),
         }),
@@ -85,13 +81,13 @@ pub(crate) async fn check(link: &Link, quiet: Duration) -> Result<(), NearError>
     }
 }
 
-/// Asks a node which primary has which slots; sorted.
-async fn ranges(node: &Node) -> Result<Vec<Range>, NearError> {
+/// Asks the node at this address which primary has which slots; sorted.
+async fn ranges(asked: &Connection, address: &str) -> Result<Vec<Range>, NearError> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let reply = node.main.send_one(&cmd).await;
+    let reply = asked.send_one(&cmd).await;
     let reply = reply.map_err(NearError::requesting)?;
-    let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
+    let host = address.rsplit_once(':').map_or("", |(host, _)| host);
     let entries = array(reply).map(|entries| entries.into_iter().map(|entry| range(entry, host)));
     let ranges: Option<Vec<Range>> = entries.and_then(Iterator::collect);
     let mut ranges = ranges

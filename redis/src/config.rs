@@ -1,7 +1,7 @@
 //! The settings of a near cache.
 
 use crate::credentials::Provider;
-use crate::key::KeySpace;
+use crate::key::NearKey;
 use std::time::{Duration, Instant};
 use wheelhouse::{Expiry, expiry};
 
@@ -189,7 +189,8 @@ pub(crate) struct Settings {
     pub(crate) heartbeat: Duration,
     pub(crate) fail_fast_after: u32,
     pub(crate) credentials: Option<Provider>,
-    pub(crate) keys: KeySpace,
+    /// What the server's keys begin with.
+    pub(crate) key_prefix: Vec<u8>,
     pub(crate) load_lock: LoadLock,
     /// Whether the user has asked for the lock: then `connect` fails where it cannot work.
     pub(crate) load_lock_is_wanted: bool,
@@ -214,7 +215,7 @@ impl Default for Settings {
             heartbeat: Duration::from_secs(1),
             fail_fast_after: 5,
             credentials: None,
-            keys: KeySpace::default(),
+            key_prefix: Vec::new(),
             load_lock: LoadLock::default(),
             load_lock_is_wanted: false,
             load_when_away: None,
@@ -248,7 +249,7 @@ impl Settings {
                 "jitter is {jitter}, but must be within 0.0 and 1.0"
             ));
         }
-        let key_prefix = self.keys.prefix.as_slice();
+        let key_prefix = self.key_prefix.as_slice();
         let Tracking::Broadcast { prefixes } = &self.tracking else {
             return Ok(());
         };
@@ -264,6 +265,19 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+
+    /// The bytes of a key as the server has them.
+    pub(crate) fn bytes_of<K: NearKey>(&self, key: &K) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.key_prefix.len() + 24);
+        bytes.extend_from_slice(&self.key_prefix);
+        key.write_bytes(&mut bytes);
+        bytes
+    }
+
+    /// The key of these bytes, if they are a key of this near cache.
+    pub(crate) fn key<K: NearKey>(&self, bytes: &[u8]) -> Option<K> {
+        K::from_bytes(bytes.strip_prefix(self.key_prefix.as_slice())?)
     }
 
     /// Whether the server reports changes of this key.

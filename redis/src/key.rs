@@ -200,36 +200,17 @@ impl<T: Clone + Send + Sync + 'static> Val for T {}
 pub(crate) trait Hasher: BuildHasher + Send + Sync + 'static {}
 impl<T: BuildHasher + Send + Sync + 'static> Hasher for T {}
 
-/// The keys of one near cache: a prefix, then the key's own bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KeySpace {
-    pub(crate) prefix: Vec<u8>,
-}
-
-impl KeySpace {
-    /// The bytes of a key as the server has them.
-    pub(crate) fn bytes<K: NearKey>(&self, key: &K) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.prefix.len() + 24);
-        bytes.extend_from_slice(&self.prefix);
-        key.write_bytes(&mut bytes);
-        bytes
-    }
-
-    /// The key of these bytes, if they are a key of this near cache.
-    pub(crate) fn key<K: NearKey>(&self, bytes: &[u8]) -> Option<K> {
-        K::from_bytes(bytes.strip_prefix(self.prefix.as_slice())?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
 
     fn back<K: NearKey + PartialEq + std::fmt::Debug>(key: K, bytes: &[u8]) {
-        let space = KeySpace {
-            prefix: b"app:".to_vec(),
+        let space = Settings {
+            key_prefix: b"app:".to_vec(),
+            ..Settings::default()
         };
-        let written = space.bytes(&key);
+        let written = space.bytes_of(&key);
         assert_eq!(written, [b"app:", bytes].concat());
         assert_eq!(space.key::<K>(&written), Some(key));
     }
@@ -253,7 +234,7 @@ mod tests {
         );
         let inner = (String::from("a"), 1u8);
         back((inner, 2u8, vec![b':'], 4u8), b"a%3A1:2:%3A:4");
-        let space = KeySpace::default();
+        let space = Settings::default();
         for other in ["", "a", "a%:1", "a%3a:1", "a:1:2", "a:x"] {
             let key = space.key::<(String, u8)>(other.as_bytes());
             assert_eq!(key, None, "{other}");
@@ -262,8 +243,9 @@ mod tests {
 
     #[test]
     fn bytes_of_other_keys_are_no_keys() {
-        let space = KeySpace {
-            prefix: b"app:".to_vec(),
+        let space = Settings {
+            key_prefix: b"app:".to_vec(),
+            ..Settings::default()
         };
         assert_eq!(space.key::<String>(b"other:ada"), None);
         assert_eq!(space.key::<String>(b"ap"), None);

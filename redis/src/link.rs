@@ -285,9 +285,13 @@ impl Link {
     pub(crate) fn node_for(&self, _key: &[u8]) -> Option<&Node> {
         #[cfg(feature = "cluster")]
         if let Some(slots) = &self.slots {
-            return self.nodes.get(slots.node_of(_key)?);
+            return self.node_at(slots.address_of(_key)?);
         }
         self.nodes.first()
+    }
+
+    pub(crate) fn node_at(&self, address: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.address == address)
     }
 
     /// Asks every node for a sign of life over its main connection, all at once.

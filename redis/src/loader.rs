@@ -359,7 +359,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// The value of a key, or the right to load it. Waits for the load of another process for the
     /// `longest_wait` of the lock, for one of this process without a limit.
     async fn turn(self: &Arc<Self>, key: &K, ttl: Option<Duration>) -> Result<Turn<V>, NearError> {
-        let bytes = self.settings.keys.bytes(key);
+        let bytes = self.settings.bytes_of(key);
         let mut waits_since = None;
         loop {
             // From here on: a report that comes while this call looks is heard.
@@ -447,7 +447,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// The right of this process to claim a key, if no other call has it.
     fn lease_flight(&self, key: &K) -> Leased<Arc<[u8]>, Found<V>, RandomState> {
-        let bytes = self.settings.keys.bytes(key);
+        let bytes = self.settings.bytes_of(key);
         self.flights.lease_timeout(bytes.into(), Duration::ZERO)
     }
 
@@ -464,7 +464,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         if ttl.is_some_and(|ttl| ttl.is_zero()) {
             return Err(NearError::ZeroTtl);
         }
-        let bytes = &*self.settings.keys.bytes(key);
+        let bytes = &*self.settings.bytes_of(key);
         let flight = match leased {
             Leased::Lease(flight) => flight,
             Leased::Found(outcome) => return Ok(outcome?.map(Turn::Found)),
@@ -574,7 +574,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         }
         match guard {
             Guard::Placeholder(placeholder, keeper) => {
-                let mut cmd = placeholder::fill(&self.settings.keys.bytes(key), &placeholder);
+                let mut cmd = placeholder::fill(&self.settings.bytes_of(key), &placeholder);
                 cmd.arg(self.encode_value(&value)?);
                 if let Some(ttl) = ttl {
                     cmd.arg("PX").arg(whole_millis(ttl)?);
@@ -618,7 +618,7 @@ async fn keep<K: Key, V: Val, S: Hasher>(
     answer: oneshot::Sender<Result<bool, NearError>>,
     mut ended: oneshot::Receiver<()>,
 ) {
-    let bytes = shared.settings.keys.bytes(&key);
+    let bytes = shared.settings.bytes_of(&key);
     let begun = Instant::now();
     let mark = &shared.settings.load_lock.mark;
     let cmd = placeholder::claim(&bytes, &placeholder, mark, life, claim);

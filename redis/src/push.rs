@@ -32,7 +32,7 @@ pub(crate) fn tracking(settings: &Settings) -> Cmd {
         }
         Tracking::Broadcast { prefixes } => {
             cmd.arg("BCAST");
-            let own = &settings.keys.prefix;
+            let own = &settings.key_prefix;
             if prefixes.is_empty() && !own.is_empty() {
                 cmd.arg("PREFIX").arg(own);
             }
@@ -90,7 +90,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     fn invalidate(&self, generation: u64, keys: &[Vec<u8>]) {
         let invalidate = || {
             for bytes in keys {
-                match self.settings.keys.key::<K>(bytes) {
+                match self.settings.key::<K>(bytes) {
                     // This revokes the current load of the key, too.
                     Some(key) => {
                         self.local.invalidate(&key);

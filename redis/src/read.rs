@@ -314,8 +314,8 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// Loads the key of this lease.
     async fn lead(&self, lease: KeyLease<K, V, S>, most: usize) -> Cached<V> {
-        let bytes = self.settings.keys.bytes(lease.key());
-        if self.settings.keys.key::<K>(&bytes).as_ref() != Some(lease.key()) {
+        let bytes = self.settings.bytes_of(lease.key());
+        if self.settings.key::<K>(&bytes).as_ref() != Some(lease.key()) {
             let key = display_key(&bytes);
             return self.fail(lease, NearError::Key { key });
         }

@@ -192,8 +192,7 @@ impl Link {
     /// Sends a command for a key that is on its way to the node at this address, which executes the
     /// command if it is asked.
     pub(crate) async fn send_asking(&self, address: &str, cmd: Cmd) -> Result<Value, RequestError> {
-        let mut nodes = self.nodes.iter();
-        let Some(node) = nodes.find(|node| node.address == address) else {
+        let Some(node) = self.node_at(address) else {
             // The topology has changed.
             let reason = format!("the key is at {address}, which is no primary of the topology");
             return Err(RequestError::Moved(NearError::Disconnected { reason }));

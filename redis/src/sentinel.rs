@@ -229,9 +229,8 @@ impl Sentinels {
     /// The name of the primary, as the sentinels know it.
     fn name(&self) -> String {
         let address = self.primary.get_connection_info().addr().to_string();
-        address
-            .rsplit_once(':')
-            .map_or(address.clone(), |(name, _)| name.to_string())
+        let (name, _) = address.rsplit_once(':').unwrap_or((&address, ""));
+        name.to_string()
     }
 
     /// The sentinels that there are, if they are others than those asked, once each of these has

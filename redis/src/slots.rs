@@ -14,32 +14,19 @@ pub(crate) struct Range {
 
 /// Which node has which slot.
 pub(crate) struct Slots {
+    /// Sorted.
     pub(crate) ranges: Vec<Range>,
-    /// For each slot the number of its node in the link; `None` if no node has it.
-    nodes: Box<[Option<u16>]>,
     /// Which node the next check asks. Relaxed: it guards nothing.
     pub(crate) turn: AtomicUsize,
 }
 
 impl Slots {
-    pub(crate) fn new(ranges: Vec<Range>, addresses: &[String]) -> Self {
-        let mut nodes = vec![None; usize::from(SLOTS)].into_boxed_slice();
-        for range in &ranges {
-            let node = addresses
-                .iter()
-                .position(|address| *address == range.address);
-            let node = node.and_then(|node| u16::try_from(node).ok());
-            nodes[usize::from(range.first)..=usize::from(range.last)].fill(node);
-        }
-        Self {
-            ranges,
-            nodes,
-            turn: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn node_of(&self, key: &[u8]) -> Option<usize> {
-        self.nodes[usize::from(slot(key))].map(usize::from)
+    /// The address of the node that has this key; `None` if no node has its slot.
+    pub(crate) fn address_of(&self, key: &[u8]) -> Option<&str> {
+        let slot = slot(key);
+        let begun = self.ranges.partition_point(|range| range.first <= slot);
+        let range = self.ranges[..begun].last()?;
+        (slot <= range.last).then_some(&range.address)
     }
 }
 
@@ -85,10 +72,17 @@ mod tests {
             last,
             address: address.into(),
         };
-        let ranges = vec![range(0, 100, "a:1"), range(200, 16_383, "b:2")];
-        let slots = Slots::new(ranges, &["b:2".to_string(), "a:1".to_string()]);
-        assert_eq!(slots.node_of(b""), Some(1));
-        assert_eq!(slots.node_of(b"foo"), Some(0));
-        assert_eq!(slots.nodes[150], None);
+        let of_foo = |first, last| {
+            let slots = Slots {
+                ranges: vec![range(0, 100, "a:1"), range(first, last, "b:2")],
+                turn: AtomicUsize::new(0),
+            };
+            assert_eq!(slots.address_of(b""), Some("a:1"));
+            slots.address_of(b"foo").map(str::to_string)
+        };
+        assert_eq!(of_foo(12_182, 12_182).as_deref(), Some("b:2"));
+        assert_eq!(of_foo(101, 16_383).as_deref(), Some("b:2"));
+        assert_eq!(of_foo(101, 12_181), None);
+        assert_eq!(of_foo(12_183, 16_383), None);
     }
 }

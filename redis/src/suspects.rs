@@ -71,43 +71,47 @@ impl Suspects {
 
     /// A connection has ended while the whole value of this key was awaited over it.
     pub(crate) fn accuse(&self, key: &[u8]) {
-        if !self.keys().contains_key(key) {
-            // It was not known as large, or is not remembered.
-            self.measured(key, usize::MAX);
-        }
         let mut keys = self.keys();
-        if let Some(suspect) = keys.get_mut(key) {
-            suspect.losses += 1;
-            suspect.bytes = usize::MAX;
-            if suspect.losses >= 2 {
-                let doubled = 1 << (suspect.losses - 2).min(16);
-                let refusal = (FIRST_REFUSAL * doubled).min(LONGEST_REFUSAL);
-                suspect.refused_until = Instant::now() + refusal;
-            }
-        }
+        // It may not have been known as large, or not be remembered.
+        let losses = 1 + keys.remove(key).map_or(0, |suspect| suspect.losses);
+        let refusal = if losses < 2 {
+            Duration::ZERO
+        } else {
+            (FIRST_REFUSAL * (1 << (losses - 2).min(16))).min(LONGEST_REFUSAL)
+        };
+        let suspect = Suspect {
+            bytes: usize::MAX,
+            losses,
+            refused_until: Instant::now() + refusal,
+        };
+        remember(&mut keys, key, suspect);
     }
 
     /// The server has said how long the value of this key is.
     pub(crate) fn measured(&self, key: &[u8], bytes: usize) {
         let mut keys = self.keys();
         keys.remove(key);
-        if bytes <= LARGE {
-            return;
+        if bytes > LARGE {
+            let suspect = Suspect {
+                bytes,
+                losses: 0,
+                refused_until: Instant::now(),
+            };
+            remember(&mut keys, key, suspect);
         }
-        if keys.len() >= MOST {
-            // What is known of lengths comes back by itself.
-            let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
-            if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
-                keys.remove(&forgotten);
-            }
-        }
-        let suspect = Suspect {
-            bytes,
-            losses: 0,
-            refused_until: Instant::now(),
-        };
-        keys.insert(key.to_vec(), suspect);
     }
+}
+
+/// Adds a key, in the place of another one if there are too many.
+fn remember(keys: &mut HashMap<Vec<u8>, Suspect>, key: &[u8], suspect: Suspect) {
+    if keys.len() >= MOST {
+        // What is known of lengths comes back by itself.
+        let least = keys.iter().min_by_key(|(_, suspect)| suspect.losses);
+        if let Some(forgotten) = least.map(|(key, _)| key.clone()) {
+            keys.remove(&forgotten);
+        }
+    }
+    keys.insert(key.to_vec(), suspect);
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ where
     {
         let key = key.to_owned();
         let mut cmd = redis::cmd("PEXPIRE");
-        cmd.arg(self.shared.settings.keys.bytes(&key))
+        cmd.arg(self.shared.settings.bytes_of(&key))
             .arg(whole_millis(ttl)?);
         let Whole(touched) = Box::pin(self.shared.write(&key, cmd)).await?;
         Ok(touched > 0)
@@ -224,7 +224,7 @@ impl<K: Key, V: Val, S: Hasher> Drop for InvalidateAtEnd<'_, K, V, S> {
 impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     async fn set(&self, key: &K, value: &V, ttl: Option<Duration>) -> Result<(), NearError> {
         let mut cmd = redis::cmd("SET");
-        cmd.arg(self.settings.keys.bytes(key))
+        cmd.arg(self.settings.bytes_of(key))
             .arg(self.encode_value(value)?);
         if let Some(ttl) = ttl {
             cmd.arg("PX").arg(whole_millis(ttl)?);
@@ -246,7 +246,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
         let mut cmd = redis::cmd("DEL");
-        cmd.arg(self.settings.keys.bytes(key));
+        cmd.arg(self.settings.bytes_of(key));
         let Whole(deleted) = self.overwrite(key, cmd).await?;
         Ok(deleted > 0)
     }
@@ -254,15 +254,14 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     /// A write of the user. Calls that come later do not join a load that has begun before.
     async fn overwrite<T: FromRedisValue>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.flights
-            .invalidate(self.settings.keys.bytes(key).as_slice());
+            .invalidate(self.settings.bytes_of(key).as_slice());
         self.write(key, cmd).await
     }
 
     pub(crate) async fn write<T: FromRedisValue>(&self, key: &K, cmd: Cmd) -> Result<T, NearError> {
         self.local.invalidate(key);
         let _at_end = InvalidateAtEnd(self, key);
-        self.write_in_time(&self.settings.keys.bytes(key), &cmd)
-            .await
+        self.write_in_time(&self.settings.bytes_of(key), &cmd).await
     }
 
     /// A write that leaves the local cache alone.
