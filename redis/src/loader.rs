@@ -397,7 +397,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     let wait = left.min(rest.saturating_add(CLOCK_MARGIN));
                     // Else the server may not report.
                     if cached.until.is_none_or(|until| until > Instant::now()) {
-                        _ = timeout(wait, report).await;
+                        tokio::select! {
+                            () = self.line.closed() => {}
+                            _ = timeout(wait, report) => {}
+                        }
                     } else {
                         sleep(wait.min(UNREPORTED_PAUSE)).await;
                     }

@@ -178,13 +178,16 @@ impl Link {
     /// Reads a key that is on its way to the node at this address, whose main connection brings the
     /// whole value. The server does not track this read.
     pub(crate) async fn read_asking(&self, address: &str, key: &[u8]) -> Answer {
-        let mut get = redis::cmd("GET");
-        get.arg(key);
-        let value = self.send_asking(address, get).await?;
-        let Bytes(value) = typed(Some(value), true)?;
+        let ask = async |name| {
+            let mut cmd = redis::cmd(name);
+            cmd.arg(key);
+            self.send_asking(address, cmd).await.map(Some)
+        };
+        let Bytes(value) = typed(ask("GET").await?, true)?;
+        let Whole(left) = typed(ask("PTTL").await?, true)?;
         Ok(Reply {
             value,
-            life: None,
+            life: life(left),
             tracked: false,
         })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::server::{Server, installed};
 use support::{Near, Text, Writer, client, read, until, values};
 use tokio::task::JoinSet;
-use wheelhouse_redis::NearError;
+use wheelhouse_redis::{LoadLock, NearError};
 
 const NODES: usize = 3;
 const OPTIONS: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
@@ -302,6 +302,32 @@ async fn a_key_that_ends_connections_while_its_slot_moves_is_refused() {
                 Err(error) => panic!("{key}: {error:?}"),
             }
         }
+    }
+}
+
+/// A process dies while it loads a key whose slot moves: calls that wait do not prolong the life of
+/// its placeholder, which the new node has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_process_holds_no_key_whose_slot_moves() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = Near::cluster_builder([client(cluster.nodes[0].port)])
+            .codec(Text)
+            .request_timeout(Duration::from_secs(15))
+            .load_lock(LoadLock::default().longest_wait(Duration::from_secs(10)));
+        let near = near.connect().await.unwrap();
+        let from = cluster.node_of("k").await;
+        let to = (from + 1) % NODES;
+        let slot = cluster.slot("k").await;
+        cluster.begin_move(&slot, from, to).await;
+        let placeholder = format!("\0wheelhouse:loading:{}", "0".repeat(32));
+        cluster.writers[to].send::<()>(&["ASKING"]).await;
+        let set = ["SET", "k", &placeholder, "PX", "1700"];
+        cluster.writers[to].send::<()>(&set).await;
+        let load = async { "v".to_string() };
+        let found = near.get_with("k", Duration::from_secs(60), load).await;
+        assert_eq!(found.unwrap(), "v");
+        assert_eq!(near.stats().load_waits(), 1);
     }
 }
 

@@ -879,6 +879,33 @@ async fn a_dead_process_holds_no_key_for_long() {
     }
 }
 
+/// The near cache is closed while a call waits for the load of another process: the call ends at
+/// once, whatever life the placeholder has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_ends_the_wait_for_another_process() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let placeholder = format!("\0wheelhouse:loading:{}", "0".repeat(32));
+        let set = ["SET", "k", &placeholder, "EX", "20"];
+        writer.send::<()>(&set).await;
+        let near = near(server.port).load_lock(Duration::from_secs(20));
+        let near = near.connect().await.unwrap();
+        let waiting = near.clone();
+        let waiting = tokio::spawn(async move {
+            let load = load_after(Duration::ZERO, "v");
+            waiting.get_with("k", TTL, load).await
+        });
+        until("the call waits", async || near.stats().load_waits() == 1).await;
+        let begun = Instant::now();
+        near.close().await;
+        let ended = waiting.await.unwrap();
+        assert!(matches!(ended, Err(NearError::Closed)), "{ended:?}");
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
+
 /// A load that counts how often it has run.
 async fn number(asked: Arc<AtomicU64>) -> String {
     let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
