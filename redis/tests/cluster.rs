@@ -6,8 +6,9 @@ mod support;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
+use support::proxy::Proxy;
 use support::server::{Server, installed};
-use support::{Near, Text, Writer, client, read, until, values};
+use support::{Near, Text, Writer, client, lost, read, until, values};
 use tokio::task::JoinSet;
 use wheelhouse_redis::{LoadLock, NearError};
 
@@ -328,6 +329,55 @@ async fn a_dead_process_holds_no_key_whose_slot_moves() {
         let found = near.get_with("k", Duration::from_secs(60), load).await;
         assert_eq!(found.unwrap(), "v");
         assert_eq!(near.stats().load_waits(), 1);
+    }
+}
+
+/// A large value comes from one primary, and connections to another one end again and again
+/// meanwhile: the key of that value is not blamed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_connection_to_one_primary_blames_no_key_of_another() {
+    const LARGE: usize = 4 << 20;
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        cluster.set("large", &"x".repeat(LARGE)).await;
+        let slow = cluster.node_of("large").await;
+        let other = (slow + 1) % NODES;
+        let proxy = Proxy::to(cluster.nodes[slow].port).await;
+        let port = proxy.port.to_string();
+        let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+        cluster.writers[slow].send::<()>(&announce).await;
+        for writer in &cluster.writers {
+            until("all nodes know the proxy", async || {
+                let nodes: String = writer.clone().send(&["CLUSTER", "NODES"]).await;
+                nodes.contains(&format!(":{port}@"))
+            })
+            .await;
+        }
+        let near = Near::cluster_builder([client(cluster.nodes[other].port)])
+            .codec(Text)
+            .request_timeout(Duration::from_secs(60))
+            .heartbeat(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        // So its size is known.
+        assert_eq!(read(&near, "large").await.len(), LARGE);
+        cluster.writers[slow]
+            .send::<()>(&["CONFIG", "RESETSTAT"])
+            .await;
+        proxy.throttle(1 << 20);
+        let reader = near.clone();
+        let reading = tokio::spawn(async move { reader.refresh("large").await });
+        for losses in 1..=3 {
+            until("the value is asked for", async || {
+                cluster.writers[slow].clone().calls("get").await == losses
+            })
+            .await;
+            let kill = ["CLIENT", "KILL", "TYPE", "normal"];
+            cluster.writers[other].send::<u64>(&kill).await;
+            lost(&near, losses).await;
+        }
+        proxy.throttle(0);
+        let found = reading.await.unwrap().unwrap();
+        assert_eq!(found.unwrap().len(), LARGE);
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use wheelhouse::refresh;
+use wheelhouse_redis::codec::{BoxError, Codec};
 use wheelhouse_redis::{Credentials, LoadLock, Loaded, NearError, Tracking};
 
 const TTL: Duration = Duration::from_secs(3600);
@@ -111,6 +112,82 @@ async fn cancelled_calls_leave_no_placeholder() {
             let free = async || writer.clone().send::<u64>(&["DBSIZE"]).await == 0;
             // Within less than the life of 60 s, which ends none of them.
             until("no placeholder is left", free).await;
+        }
+    }
+}
+
+/// So are calls for many keys: while they claim, while they load, and while they write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_calls_for_many_keys_leave_no_placeholder() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).load_lock(Duration::from_secs(60));
+        let near = near.connect().await.unwrap();
+        proxy.delay(Direction::ToClient, Duration::from_millis(5));
+        for n in 0..40u64 {
+            let load = async |keys: Vec<String>| {
+                sleep(Duration::from_millis(10)).await;
+                Ok::<_, NearError>(keys.into_iter().map(Some).collect())
+            };
+            let keys = (0..200).map(|key| key.to_string());
+            let call = near.get_all_with(keys, TTL, load);
+            let _ = timeout(Duration::from_millis(2 * n), call).await;
+            until("no placeholder is left", async || {
+                let mut writer = writer.clone();
+                let keys: Vec<String> = writer.send(&["KEYS", "*"]).await;
+                let mut left = 0;
+                for key in keys {
+                    let value: Vec<u8> = writer.send(&["GET", &key]).await;
+                    left += usize::from(value.starts_with(b"\0wheelhouse:loading:"));
+                }
+                left == 0
+            })
+            .await;
+            writer.send::<()>(&["FLUSHALL"]).await;
+        }
+    }
+}
+
+/// A load panics, or the codec on what it has loaded: the call panics, no placeholder stays, and a
+/// call that waits takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_panics_leaves_no_placeholder() {
+    struct Picky;
+    impl Codec<String> for Picky {
+        fn encode(&self, value: &String) -> Result<Vec<u8>, BoxError> {
+            assert!(value != "panics", "as the test wants it");
+            Ok(value.clone().into_bytes())
+        }
+        fn decode(&self, bytes: &[u8]) -> Result<String, BoxError> {
+            Ok(String::from_utf8(bytes.to_vec())?)
+        }
+    }
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let writer = Writer::connect(server.port).await;
+        let near = near(server.port).codec(Picky);
+        let near = near.load_lock(Duration::from_secs(60)).connect().await;
+        let near = near.unwrap();
+        for panics_early in [true, false] {
+            let leading = near.clone();
+            let leading = tokio::spawn(async move {
+                let load = async {
+                    sleep(Duration::from_millis(100)).await;
+                    assert!(!panics_early, "as the test wants it");
+                    "panics".to_string()
+                };
+                leading.get_with("k", TTL, load).await
+            });
+            until("the placeholder is there", async || {
+                writer.clone().send::<u64>(&["EXISTS", "k"]).await == 1
+            })
+            .await;
+            let load = load_after(Duration::ZERO, "v");
+            assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "v");
+            assert!(leading.await.unwrap_err().is_panic());
+            near.delete("k").await.unwrap();
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Writer, connected, lost, near, read, until};
 use std::time::{Duration, Instant};
-use wheelhouse_redis::NearError;
+use wheelhouse_redis::{NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_killed_and_comes_back() {
@@ -146,6 +146,43 @@ async fn the_tracking_table_overflows() {
             })
             .await;
         }
+    }
+}
+
+/// What the README says of the server's memory: an ended connection's items stay, however it ended,
+/// until `FLUSHALL`; with `Broadcast` there are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tracking_table_keeps_items_of_ended_connections() {
+    const KEYS: u64 = 100;
+    for program in installed() {
+        for (tracking, is_growing) in [(Tracking::Default, true), (every_key(), false)] {
+            let server = Server::start(&program, &[]).await;
+            let mut writer = Writer::connect(server.port).await;
+            let near = near(server.port).tracking(tracking);
+            let near = near.connect().await.unwrap();
+            for n in 0..KEYS {
+                writer.set(&format!("k{n}"), "v").await;
+            }
+            for losses in 1..=3 {
+                near.preload((0..KEYS).map(|n| format!("k{n}")))
+                    .await
+                    .unwrap();
+                let kill = ["CLIENT", "KILL", "TYPE", "normal"];
+                writer.send::<u64>(&kill).await;
+                lost(&near, losses).await;
+                connected(&near).await;
+            }
+            let wanted = if is_growing { 3 * KEYS } else { 0 };
+            assert_eq!(writer.info("tracking_total_items").await, wanted);
+            writer.send::<()>(&["FLUSHALL"]).await;
+            assert_eq!(writer.info("tracking_total_items").await, 0);
+        }
+    }
+}
+
+fn every_key() -> Tracking {
+    Tracking::Broadcast {
+        prefixes: Vec::new(),
     }
 }
 

@@ -149,6 +149,7 @@ async fn poisoned(ask: impl AsyncFn(&Near) -> Result<Option<String>, NearError>)
         };
         let ((), message) = tokio::join!(others, poison);
         assert!(message.contains("\"poison\""), "{message}");
+        assert!(near.stats().refused_keys() > 0);
         // Its value comes over a connection of its own from the first time on.
         assert_eq!(near.stats().lost_connections(), 0);
         // Once the value is small, the key is read again.

@@ -1,13 +1,13 @@
 //! Values of the user's source.
 
 use crate::support::server::{Server, installed};
-use crate::support::{Near, Writer, near, until};
+use crate::support::{Near, Writer, client, near, until};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use wheelhouse_redis::NearError;
+use wheelhouse_redis::{NearCache, NearError};
 
 const TTL: Duration = Duration::from_secs(100);
 
@@ -205,5 +205,74 @@ async fn a_loaded_value_that_cannot_be_written_is_returned() {
         let load = async { "loaded".to_string() };
         assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "loaded");
         assert_eq!(near.stats().unsaved_loads(), 1);
+    }
+}
+
+/// The source has nothing: an `Option` keeps that, at the server and in memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_source_does_not_have_is_kept_as_none() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let server = client(server.port);
+        let near = NearCache::<String, Option<String>>::builder(server);
+        let near = near.connect().await.unwrap();
+        for _ in 0..2 {
+            let found = near.get_with("k", TTL, async { None }).await;
+            assert_eq!(found.unwrap(), None);
+        }
+        assert_eq!(near.stats().load_runs(), 1);
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "null");
+        let loads = near.stats().loads();
+        assert_eq!(near.get("k").await.unwrap(), Some(None));
+        assert_eq!(near.stats().loads(), loads, "from memory");
+    }
+}
+
+/// The flat list has the counts of loads, and the two gauges at its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_are_counted_in_the_flat_list() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let near = near(server.port).connect().await.unwrap();
+        let (release, released) = tokio::sync::oneshot::channel();
+        let leading = near.clone();
+        let leading = tokio::spawn(async move {
+            let load = async { released.await.unwrap() };
+            leading.get_with("k", TTL, load).await
+        });
+        until("the load runs", async || near.stats().load_runs() == 1).await;
+        let waiting = near.clone();
+        let waiting = tokio::spawn(async move {
+            let own = async { "own".to_string() };
+            waiting.get_with("k", TTL, own).await
+        });
+        until("the call waits", async || near.stats().load_waits() == 1).await;
+        release.send("v".to_string()).unwrap();
+        for found in [leading.await, waiting.await] {
+            assert_eq!(found.unwrap().unwrap(), "v");
+        }
+        near.try_get_with("l", TTL, async { Err::<String, _>("away") })
+            .await
+            .unwrap_err();
+        let in_memory =
+            async || near.get("k").await.is_ok() && near.stats().list().last().unwrap().1 == 1;
+        until("the value is in memory", in_memory).await;
+        let list: Vec<(&str, u64)> = near.stats().list().collect();
+        let of = |name| list.iter().find(|(known, _)| *known == name).unwrap().1;
+        assert_eq!(of("load_runs"), 2);
+        assert_eq!(of("load_waits"), 1);
+        assert_eq!(of("unsaved_loads"), 0);
+        assert_eq!(of("refused_keys"), 0);
+        assert_eq!(
+            list[list.len() - 2..],
+            [("connected", 1), ("local_entries", 1)]
+        );
+        near.close().await;
+        let list: Vec<(&str, u64)> = near.stats().list().collect();
+        assert_eq!(
+            list[list.len() - 2..],
+            [("connected", 0), ("local_entries", 0)]
+        );
     }
 }

@@ -90,6 +90,14 @@ impl Writer {
         self.count(command, "rejected_calls").await
     }
 
+    /// A number that the server tells of itself.
+    pub async fn info(&mut self, name: &str) -> u64 {
+        let info: String = self.send(&["INFO", "stats"]).await;
+        let begin = format!("{name}:");
+        let number = info.lines().find_map(|line| line.strip_prefix(&begin));
+        number.unwrap().trim().parse().unwrap()
+    }
+
     async fn count(&mut self, command: &str, what: &str) -> u64 {
         let stats: String = self.send(&["INFO", "commandstats"]).await;
         let begin = format!("cmdstat_{command}:");
