@@ -1,8 +1,4 @@
 //! One load of a loader: how it runs and ends, and what the calls that want its value get.
-//!
-//! A load runs on the thread of the call that wants it, or in the background: on a reload thread,
-//! which claims the key itself, or in a task of the program's spawner. A call that has begun a task
-//! waits for its outcome as the others do (`load::claim`). The load goes on when they leave.
 
 use super::backend::Backend;
 use super::kinds::{caught, contained, hand_over, why_dropped};

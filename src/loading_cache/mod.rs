@@ -112,8 +112,7 @@ type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 /// The loader, and where it runs. The handles share it beside the cache.
 struct Inner<K, V, E> {
     backend: Arc<Backend<K, V, E>>,
-    /// For an [`AsyncLoader`], which runs in tasks. A [`Loader`] runs on the threads that ask, and
-    /// on those that reload.
+    /// For an [`AsyncLoader`].
     spawner: Option<Spawner>,
     /// For a [`Loader`]; tasks only take their weak handle of the cache.
     threads: Arc<ReloadThreads<K, V, E>>,

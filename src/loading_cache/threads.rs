@@ -33,6 +33,7 @@ use super::kinds::contained;
 use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
+use crate::flight::wake_all;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache};
 use crate::node::NodePtr;
 use crate::stripe::thread_number;
@@ -112,6 +113,8 @@ type QueuedRefresh<K, V, E> = (OwnedClaimant<K, V>, Caller<Progress<K, V, E>>);
 
 /// A key that is to be reloaded.
 struct ReloadJob<K, V, E> {
+    /// That of the key.
+    hash: u64,
     /// Of the last read; 0 without one.
     hint: u64,
     /// Shared, so that keys can be compared with the lock released.
@@ -164,8 +167,8 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         }
     }
 
-    fn add(&self, state: &mut ReloadState<K, V, E>, hash: u64, job: ReloadJob<K, V, E>) {
-        let id = (hash, state.draw());
+    fn add(&self, state: &mut ReloadState<K, V, E>, job: ReloadJob<K, V, E>) {
+        let id = (job.hash, state.draw());
         if job.hint != 0 {
             self.store_hint(job.hint, job.hint);
         }
@@ -180,7 +183,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         self.has_room.store(state.has_room(), Ordering::Relaxed);
         let job = state.jobs.get_mut(&id)?;
         self.clear_hint(job.hint);
-        let rest = ReloadJob::new(Arc::clone(&job.key), 0);
+        let rest = ReloadJob::new(job.hash, Arc::clone(&job.key), 0);
         Some((id, mem::replace(job, rest)))
     }
 
@@ -192,12 +195,12 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         Some(rest)
     }
 
-    /// All that waits, with the hashes of the keys.
-    fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<(u64, ReloadJob<K, V, E>)> {
+    /// All that waits.
+    fn take_all(&self, state: &mut ReloadState<K, V, E>) -> Vec<ReloadJob<K, V, E>> {
         let mut all = Vec::new();
         while let Some((id, job)) = self.take_first(state) {
             self.end(state, id);
-            all.push((id.0, job));
+            all.push(job);
         }
         all
     }
@@ -221,11 +224,9 @@ impl<K, V, E> ReloadThreads<K, V, E> {
             // A thread that has no work runs no user code.
             _ = thread.join();
         }
-        // Keys, the wakers of refreshes, and perhaps the loader: user code.
-        for job in waiting {
-            contain(|| drop(job));
-        }
-        contain(|| drop(backend));
+        abandon(waiting);
+        // Perhaps the loader: user code.
+        let_go(backend);
     }
 }
 
@@ -268,7 +269,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             self.clear_hint(mem::replace(&mut job.hint, hint));
             self.store_hint(hint, hint);
         } else if state.has_room() {
-            self.add(&mut state, hash, ReloadJob::new(Arc::new(key), hint));
+            self.add(&mut state, ReloadJob::new(hash, Arc::new(key), hint));
             return self.serve(state);
         }
         drop(state);
@@ -283,7 +284,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let mut ended = None;
         let (mut state, found) = loop {
             let (state, found) = self.find(hash, call.key());
-            // Under the lock: mostly, if a job of the key has ended before, its load has begun.
+            // Under the lock: if a job of the key has ended before, its load has mostly begun.
             let may_join = match &engine {
                 Some(engine) => engine.has_load(hash),
                 None => false,
@@ -318,9 +319,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             job.refreshes.push((call, caller));
             drop(state);
         } else {
-            let mut job = ReloadJob::new(Arc::new(call.take_key()), 0);
+            let mut job = ReloadJob::new(hash, Arc::new(call.take_key()), 0);
             job.refreshes.push((call, caller));
-            self.add(&mut state, hash, job);
+            self.add(&mut state, job);
             self.serve(state);
         }
         drop(gone);
@@ -366,8 +367,9 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             // again.
             let failed = self.take_all(&mut state);
             drop(state);
-            for (hash, job) in failed {
-                contain(|| drop(self.claim(hash, job)));
+            failed.iter().for_each(ReloadJob::note_taken);
+            for job in failed {
+                contain(|| drop(self.claim(job)));
             }
         }
     }
@@ -438,23 +440,21 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 let mut rest = self.end(&mut state, id);
                 if state.most > 0 {
                     if let Some(job) = rest.take_if(|job| !job.refreshes.is_empty()) {
-                        self.add(&mut state, id.0, job);
+                        self.add(&mut state, job);
                     }
                 }
                 self.serve(state);
-                // No thread takes it any more.
-                let_go(rest);
+                abandon(rest.into_iter().collect());
             }
         }
     }
 
     fn run(&self, id: JobId, job: ReloadJob<K, V, E>, mut backend: Option<Arc<Backend<K, V, E>>>) {
-        let hash = id.0;
-        let mut guards = self.claim(hash, job);
+        let mut guards = self.claim(job);
         // What came meanwhile. The calls that come from now on find the load.
         let rest = self.end(&mut self.lock(), id);
         if let Some(job) = rest {
-            guards.extend(self.claim(hash, job));
+            guards.extend(self.claim(job));
         }
         while let Some(guard) = guards.pop() {
             let backend = if guards.is_empty() {
@@ -478,10 +478,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// Claims the key of a job, for the refreshes that wait for it. They wait for the load from now
     /// on. Returns the guards of the loads that this call leads: mostly one; more only if a write
     /// revokes the first meanwhile.
-    fn claim(&self, hash: u64, mut job: ReloadJob<K, V, E>) -> Vec<OwnedGuard<K, V>> {
-        for (_, caller) in &job.refreshes {
-            caller.take();
-        }
+    fn claim(&self, mut job: ReloadJob<K, V, E>) -> Vec<OwnedGuard<K, V>> {
+        job.note_taken();
         // Those that replace a stale entry only come first: what they hear does not depend on the
         // load that another one begins.
         job.refreshes
@@ -497,7 +495,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         if job.hint != 0 {
             contain(|| {
                 let key = K::clone(&job.key);
-                let mut call = Claimant::new(self.cache.clone(), hash, key, settled::<E>());
+                let mut call = Claimant::new(self.cache.clone(), job.hash, key, settled::<E>());
                 call.replaces = Replaces::Stale;
                 call.may_wait = false;
                 if let Some(Claim::Guard(led, _)) = call.begin() {
@@ -518,13 +516,32 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 }
 
 impl<K, V, E> ReloadJob<K, V, E> {
-    fn new(key: Arc<K>, hint: u64) -> Self {
+    fn new(hash: u64, key: Arc<K>, hint: u64) -> Self {
         Self {
+            hash,
             hint,
             key,
             refreshes: Vec::new(),
         }
     }
+
+    /// The calling thread has taken it.
+    fn note_taken(&self) {
+        for (_, caller) in &self.refreshes {
+            caller.take();
+        }
+    }
+}
+
+/// No thread takes these any more. Their wakers and keys are user code, which may wait for another
+/// of them: so all end first.
+fn abandon<K, V, E>(jobs: Vec<ReloadJob<K, V, E>>) {
+    let refreshes = jobs.iter().flat_map(|job| &job.refreshes);
+    let wakers: Vec<_> = refreshes
+        .filter_map(|(_, caller)| caller.abandon())
+        .collect();
+    wake_all(wakers);
+    jobs.into_iter().for_each(let_go);
 }
 
 #[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]

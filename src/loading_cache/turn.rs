@@ -90,7 +90,13 @@ impl<T> Caller<T> {
 
     /// The turn has come.
     pub(super) fn call(self, with: T) {
-        self.end(Turn::Came(with));
+        wake_all(self.end(Turn::Came(with)));
+    }
+
+    /// There will be no turn. Returns the waker, which is to be called with no lock held.
+    #[must_use]
+    pub(super) fn abandon(&self) -> Option<Waker> {
+        self.end(Turn::Over)
     }
 
     /// Whether the refresh is still there.
@@ -98,24 +104,23 @@ impl<T> Caller<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn end(&self, end: Turn<T>) {
+    fn end(&self, end: Turn<T>) -> Option<Waker> {
         let mut state = self.0.turn.lock();
-        let former = match *state {
-            Turn::Waits(_) => mem::replace(&mut *state, end),
+        match &mut *state {
+            Turn::Waits(waker) => {
+                let waker = waker.take();
+                *state = end;
+                waker
+            }
             // Its turn has come before this is dropped.
-            Turn::Came(_) | Turn::Over => return,
-        };
-        drop(state);
-        // With the lock released: a waker is user code.
-        if let Turn::Waits(Some(waker)) = former {
-            wake_all([waker]);
+            Turn::Came(_) | Turn::Over => None,
         }
     }
 }
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        self.end(Turn::Over);
+        wake_all(self.abandon());
     }
 }
 

@@ -1,9 +1,12 @@
 use super::super::turn::{poll_turn, turn};
 use super::ReloadState;
 use crate::sync::block::{Work, doing};
-use crate::{Cache, LoadingCache, ManualTicker, loader_fn, refresh};
-use std::panic::resume_unwind;
+use crate::{Cache, LoadError, LoadingCache, ManualTicker, Refreshing, loader_fn, refresh};
+use std::future::Future;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -264,4 +267,73 @@ fn a_turn_wakes_as_a_load_does() {
         }
         assert!(sees.0.load(Ordering::SeqCst));
     }
+}
+
+/// A key that polls a refresh, once, when it is cloned.
+struct Polls(
+    u32,
+    Arc<Mutex<Option<Refreshing<u32, ()>>>>,
+    mpsc::Sender<bool>,
+);
+
+impl Clone for Polls {
+    fn clone(&self) -> Self {
+        let refresh = self.1.lock().unwrap().take();
+        if let Some(mut refresh) = refresh {
+            let mut cx = Context::from_waker(Waker::noop());
+            let polled = catch_unwind(AssertUnwindSafe(|| pin!(&mut refresh).poll(&mut cx)));
+            self.2.send(polled.is_err()).unwrap();
+        }
+        Self(self.0, Arc::clone(&self.1), self.2.clone())
+    }
+}
+
+impl PartialEq for Polls {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Polls {}
+
+impl Hash for Polls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// The test below runs it in a process of its own, where no thread can be started. Two keys wait
+/// for the only thread, which gives its place up then.
+#[test]
+#[ignore = "a part of a_wait_for_a_refresh_that_fails_next_is_refused"]
+fn in_a_process_without_threads() {
+    let users: LoadingCache<Polls, u32, ()> = Cache::builder()
+        .loading(loader_fn(|key: &Polls| Ok(key.0)))
+        .build();
+    let (next, (tell, told)) = (Arc::default(), mpsc::channel());
+    let key = |number| Polls(number, Arc::clone(&next), tell.clone());
+    let threads = &users.inner.threads;
+    threads.lock().taken += 1;
+    let first = users.refresh(key(1));
+    *next.lock().unwrap() = Some(users.refresh(key(2)));
+    let mut state = threads.lock();
+    state.taken -= 1;
+    threads.serve(state);
+    assert_eq!(told.try_recv(), Ok(true), "it waits for its own thread");
+    assert_eq!(first.wait(), Err(LoadError::Abandoned));
+}
+
+#[test]
+fn a_wait_for_a_refresh_that_fails_next_is_refused() {
+    // A stack larger than any address space. The test harness runs a single test on its first
+    // thread.
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["in_a_process_without_threads", "--ignored"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env("RUST_MIN_STACK", (1u64 << 60).to_string())
+        .output()
+        .expect("this program runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
 }

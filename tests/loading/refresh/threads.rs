@@ -1534,6 +1534,7 @@ impl Clone for Brittle {
 
 impl Drop for Brittle {
     fn drop(&mut self) {
+        run_hook(&AT_DROP);
         assert!(!self.1.swap(false, Ordering::SeqCst), "as told");
     }
 }
@@ -1928,24 +1929,77 @@ fn with_a_due_key(at_expiry: impl Fn() + Send + Sync + 'static) -> Numbers {
     users
 }
 
-/// The last handle of the loading cache goes inside the listener.
+/// The last handle of the loading cache goes inside the listener. The waker of the first refresh
+/// waits for the next one.
 #[test]
 fn a_refresh_that_no_thread_takes_any_more_is_abandoned() {
-    let (give, given) = mpsc::channel::<Numbers>();
-    let given = Mutex::new(given);
-    let (tell, told) = mpsc::channel();
-    let users = with_a_due_key(move || {
-        let users = given.lock().unwrap().recv().unwrap();
-        let refresh = users.refresh(1);
-        drop(users);
-        tell.send(refresh.wait()).unwrap();
-    });
-    let _cache = users.cache().clone();
-    let first = users.refresh(1);
-    give.send(users).unwrap();
-    let heard = told.recv_timeout(Duration::from_secs(20));
-    assert_eq!(heard, Ok(Err(LoadError::Abandoned)));
-    assert_eq!(first.wait(), Ok(Some(1)));
+    for is_polled in [false, true] {
+        let (give, given) = mpsc::channel::<Numbers>();
+        let given = Mutex::new(given);
+        let (tell, told) = mpsc::channel();
+        let users = with_a_due_key(move || {
+            let users = given.lock().unwrap().recv().unwrap();
+            let mut refresh = users.refresh(1);
+            let (refuse, refused) = mpsc::channel();
+            let waker = waits_for(users.refresh(1), refuse);
+            drop(users);
+            if is_polled {
+                let mut cx = Context::from_waker(&waker);
+                _ = Pin::new(&mut refresh).poll(&mut cx);
+                assert_eq!(refused.recv(), Ok(false));
+            }
+            tell.send(refresh.wait()).unwrap();
+        });
+        let cache = users.cache().clone();
+        let first = users.refresh(1);
+        give.send(users).unwrap();
+        let heard = told.recv_timeout(Duration::from_secs(20));
+        if heard.is_err() {
+            // Its drop would wait for the listener.
+            std::mem::forget(cache);
+        }
+        assert_eq!(heard, Ok(Err(LoadError::Abandoned)), "{is_polled}");
+        assert_eq!(first.wait(), Ok(Some(1)));
+    }
+}
+
+/// Two refreshes wait behind a loader that hangs, and the last handle goes. The waker of one, or
+/// the drop of a key, waits for the other.
+#[test]
+fn user_code_that_waits_for_another_refresh_when_none_has_its_turn_any_more() {
+    for is_waker in [true, false] {
+        let (begin, begun) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let goes_on = Mutex::new(goes_on);
+        let users: LoadingCache<Brittle, u64, ()> = Cache::builder()
+            .loading(loader_fn(move |key: &Brittle| {
+                begin.send(()).unwrap();
+                goes_on.lock().unwrap().recv().map_err(drop)?;
+                Ok(key.0)
+            }))
+            .build();
+        let key = |number| Brittle(number, Arc::default());
+        let busy = users.refresh(key(0));
+        begun.recv_timeout(Duration::from_secs(20)).unwrap();
+        let mut first = users.refresh(key(1));
+        let (tell, told) = mpsc::channel();
+        let waker = waits_for(users.refresh(key(2)), tell);
+        if is_waker {
+            let mut cx = Context::from_waker(&waker);
+            assert!(Pin::new(&mut first).poll(&mut cx).is_pending());
+        }
+        thread::spawn(move || {
+            if !is_waker {
+                AT_DROP.set(Some(Box::new(|| waker.wake())));
+            }
+            drop(users);
+        });
+        let refused = told.recv_timeout(Duration::from_secs(20));
+        go_on.send(()).unwrap();
+        assert_eq!(refused, Ok(false), "waker: {is_waker}");
+        assert_eq!(first.wait(), Err(LoadError::Abandoned));
+        assert_eq!(busy.wait(), Ok(Some(0)));
+    }
 }
 
 fn is_refused<T>(wait: impl FnOnce() -> T) -> bool {
@@ -1987,14 +2041,17 @@ impl Wake for WaitsFor {
     }
 }
 
+fn waits_for(refresh: Refreshing<u64, ()>, tell: mpsc::Sender<bool>) -> Waker {
+    Waker::from(Arc::new(WaitsFor(Mutex::new(Some(refresh)), tell)))
+}
+
 #[test]
 fn a_waker_that_waits_for_the_next_refresh_of_the_job_is_refused() {
     hide_scripted_panics();
     let stuck = &Stuck::new(1, None);
     let mut first = stuck.users.refresh(20);
     let (tell, told) = mpsc::channel();
-    let next = Mutex::new(Some(stuck.users.refresh(20)));
-    let waker = Waker::from(Arc::new(WaitsFor(next, tell)));
+    let waker = waits_for(stuck.users.refresh(20), tell);
     let mut cx = Context::from_waker(&waker);
     assert!(Pin::new(&mut first).poll(&mut cx).is_pending());
     stuck.stuck.store(false, Ordering::SeqCst);
