@@ -182,9 +182,14 @@ impl<K, V, E> ReloadThreads<K, V, E> {
         let id = state.waiting.pop_front()?;
         self.has_room.store(state.has_room(), Ordering::Relaxed);
         let job = state.jobs.get_mut(&id)?;
+        Some((id, self.take(job)))
+    }
+
+    /// Takes what has come for a key. Calls for it still find the job.
+    fn take(&self, job: &mut ReloadJob<K, V, E>) -> ReloadJob<K, V, E> {
         self.clear_hint(job.hint);
         let rest = ReloadJob::new(job.hash, Arc::clone(&job.key), 0);
-        Some((id, mem::replace(job, rest)))
+        mem::replace(job, rest)
     }
 
     /// No call finds the job any more. Returns what came since a thread has taken it.
@@ -451,8 +456,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
 
     fn run(&self, id: JobId, job: ReloadJob<K, V, E>, mut backend: Option<Arc<Backend<K, V, E>>>) {
         let mut guards = self.claim(job);
-        // What came meanwhile. The calls that come from now on find the load.
-        let rest = self.end(&mut self.lock(), id);
+        let rest = loop {
+            let mut state = self.lock();
+            let job = match state.jobs.get_mut(&id) {
+                // They may begin a load still: those that come while they do find the job.
+                Some(job) if guards.is_empty() && !job.refreshes.is_empty() => self.take(job),
+                // What came meanwhile. The calls that come from now on find the load.
+                _ => break self.end(&mut state, id),
+            };
+            drop(state);
+            guards = self.claim(job);
+        };
         if let Some(job) = rest {
             guards.extend(self.claim(job));
         }

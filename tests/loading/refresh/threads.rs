@@ -2002,6 +2002,51 @@ fn user_code_that_waits_for_another_refresh_when_none_has_its_turn_any_more() {
     }
 }
 
+/// A thread has taken the key for a read, and the entry is due by the claim. A refresh comes before
+/// that, and another one while the listener hears of the entry.
+#[test]
+fn refreshes_that_come_before_a_load_has_begun_share_it() {
+    let (time, runs) = (ManualTicker::new(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&runs);
+    let (begin, begun) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let (expire, expired) = mpsc::channel();
+    let (go_further, goes_further) = mpsc::channel();
+    let goes_further = Mutex::new(goes_further);
+    let users: LoadingCache<Gated, u32, ()> = Cache::builder()
+        .ticker(time.clone())
+        .name("gated")
+        .scheduler(Scheduler::disabled())
+        .time_to_live(2 * SECOND)
+        .removal_listener(move |_: &Gated, _: &u32, cause| {
+            if cause == RemovalCause::Expired {
+                expire.send(()).unwrap();
+                goes_further.lock().unwrap().recv().unwrap();
+            }
+        })
+        .delivery(Delivery::Caller)
+        .loading(loader_fn(move |_: &Gated| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(1)
+        }))
+        .refresh_after(refresh::after(SECOND))
+        .build();
+    let key = Gated(Arc::default());
+    users.cache().insert(key.clone(), 9);
+    time.advance(SECOND);
+    *key.0.lock().unwrap() = Some((begin, goes_on));
+    assert_eq!(users.get(&key), Ok(9));
+    begun.recv_timeout(Duration::from_secs(20)).unwrap();
+    time.advance(SECOND);
+    let one = users.refresh(key.clone());
+    go_on.send(()).unwrap();
+    expired.recv_timeout(Duration::from_secs(20)).unwrap();
+    let other = users.refresh(key);
+    go_further.send(()).unwrap();
+    assert_eq!((one.wait(), other.wait()), (Ok(Some(1)), Ok(Some(1))));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
 fn is_refused<T>(wait: impl FnOnce() -> T) -> bool {
     catch_unwind(AssertUnwindSafe(wait)).is_err()
 }
