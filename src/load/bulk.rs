@@ -4,9 +4,9 @@
 //! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
-use super::claim::{Claim, Claimant, Runs};
+use super::claim::{Claim, Claimant};
 use super::guard::{CallGuard, Guard, ToCache};
-use super::run::{Made, Ran, conclude, lead, of_option};
+use super::run::{Made, Ran, conclude, lead, of_option, settled};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::{contain, let_go, with_name};
@@ -14,7 +14,6 @@ use crate::engine::Engine;
 use crate::flight::{Outcome, Want};
 use crate::node::NodePtr;
 use crate::sync::block::block_on;
-use std::any::TypeId;
 use std::collections::VecDeque;
 use std::future::{Future, ready};
 use std::hash::{BuildHasher, Hash};
@@ -121,9 +120,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
             }
             let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), want);
             if launch.is_some() {
-                claimant.runs = Runs::Elsewhere {
-                    accepts: Want::Settled(TypeId::of::<E>()),
-                };
+                claimant.elsewhere = Some(settled::<E>());
             }
             match claimant.begin() {
                 Some(Claim::Guard(guard, _)) => match guard.unless(&refuse) {

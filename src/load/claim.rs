@@ -1,8 +1,8 @@
 //! A call claims a key: it gets the key's value, or the guard of a load, or it waits for another
 //! call's load until that has a verdict for it.
 //!
-//! A call may have its own load run elsewhere: on a thread of the cache, or in a task. Then it
-//! waits for that as any other call would. Such a call gives up when loads are late.
+//! A call may have its own load run elsewhere: on a reload thread, or in a task. Then it waits for
+//! that as any other call would, and gives up when loads are late.
 //!
 //! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
@@ -41,7 +41,7 @@ pub(crate) enum Claim<K, V, C: ToCache<K, V>> {
     Failed(Outcome<V>),
     /// The call would have to wait, or to lead, and may not.
     Busy,
-    /// The call has waited for late loads long enough; see [`Runs::Elsewhere`].
+    /// The call has waited for late loads long enough; see [`Claimant::elsewhere`].
     TimedOut,
     /// The cache is gone. Not for a call that borrows it.
     Gone,
@@ -56,17 +56,6 @@ pub(crate) enum Replaces {
     Stale,
     /// Any; there may be none.
     Any,
-}
-
-/// Where the code of a call's load runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Runs {
-    /// The call runs it itself.
-    Here,
-    /// A task or a reload thread runs it. The call waits for its own load as for that of another
-    /// call, from before the code runs, and accepts these outcomes. It does not wait for ever: it
-    /// times out if its own load is late, or the second load of other calls.
-    Elsewhere { accepts: Want },
 }
 
 /// The load that a call has joined.
@@ -105,9 +94,10 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(crate) replaces: Replaces,
     /// Whether the call waits for another call's load.
     pub(crate) may_wait: bool,
-    /// Whether the call may lead a load. A refresh may when its turn has come.
-    pub(crate) may_lead: bool,
-    pub(crate) runs: Runs,
+    /// If a task or a reload thread runs the code of the call's load, which outcomes of that the
+    /// call accepts. It waits for it as for the load of another call, from before the code runs,
+    /// but not for ever: it times out if its own load is late, or the second load of other calls.
+    pub(crate) elsewhere: Option<Want>,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,
     /// The load for which the call waits.
@@ -152,8 +142,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
                 _ => Replaces::Nothing,
             },
             may_wait: true,
-            may_lead: true,
-            runs: Runs::Here,
+            elsewhere: None,
             ticket: None,
             waits: None,
             waits_for_own: false,
@@ -259,7 +248,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     /// its own load gives up if that is late. If the load of another call is late, it goes on once,
     /// with the newer load.
     fn gives_up(&mut self, is_overdue: bool) -> bool {
-        if self.runs == Runs::Here {
+        if self.elsewhere.is_none() {
             return false;
         }
         let revoked = match &self.waits {
@@ -321,7 +310,13 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     }
                 }
             }
-            if let Some(claim) = self.begin() {
+            // A refresh that has to look the key up again needs another turn.
+            let claim = if matches!(self.want, Want::Settled(_)) {
+                self.join()
+            } else {
+                self.begin()
+            };
+            if let Some(claim) = claim {
                 return Poll::Ready(claim);
             }
         }
@@ -353,15 +348,25 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
 
     /// The claim of a call that waits for no load, or was offered the lead; `None` if it has to
     /// wait.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn begin(&mut self) -> Option<Claim<K, V, C>> {
+        self.try_claim(true)
+    }
+
+    /// As [`begin`](Self::begin), but it does not lead: a refresh does so at its turn only.
+    pub(crate) fn join(&mut self) -> Option<Claim<K, V, C>> {
+        self.try_claim(false)
+    }
+
+    #[inline(never)]
+    fn try_claim(&mut self, may_lead: bool) -> Option<Claim<K, V, C>> {
         let Some(engine) = self.cache.reach() else {
             return Some(Claim::Gone);
         };
-        let claim = self.claim_or_join(&engine)?;
+        let claim = self.claim_or_join(&engine, may_lead)?;
         // It may call wakers.
         self.wait_no_longer();
-        if let (Claim::Guard(guard, _), Runs::Elsewhere { accepts }) = (&claim, self.runs) {
+        if let (Claim::Guard(guard, _), Some(accepts)) = (&claim, self.elsewhere) {
             self.wait_for_own(guard, accepts);
         }
         Some(claim)
@@ -370,7 +375,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim; `None` if the call has joined another call's load. One transaction, but for two
     /// steps on the way: to tell the listener of a due entry, and to spin.
     #[inline(always)]
-    fn claim_or_join(&mut self, engine: &Engine<K, V>) -> Option<Claim<K, V, C>> {
+    fn claim_or_join(&mut self, engine: &Engine<K, V>, may_lead: bool) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
         // Once only: the listener may store another entry that is due.
@@ -384,6 +389,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             let begin = Begin {
                 engine,
                 call: &mut *self,
+                may_lead,
                 tells_first,
                 spins,
             };
@@ -457,6 +463,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
 struct Begin<'b, K, V, C: ToCache<K, V>> {
     engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, C>,
+    /// Whether the call leads if the key has no load.
+    may_lead: bool,
     /// Whether a due entry only leaves: the listener hears of it before the call leads, since it
     /// may load the key itself.
     tells_first: bool,
@@ -553,7 +561,7 @@ where
                 None => Begun::Absent,
             });
         }
-        if !self.call.may_lead {
+        if !self.may_lead {
             return Tried::Done(Begun::Busy);
         }
         if self.tells_first {

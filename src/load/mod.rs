@@ -24,9 +24,9 @@ pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
-pub(crate) use claim::{Claim, Claimant, Replaces, Runs};
+pub(crate) use claim::{Claim, Claimant, Replaces};
 pub(crate) use guard::{Guard, OwnedGuard, ToCache};
-pub(crate) use run::{error_of, fallible, lead};
+pub(crate) use run::{error_of, fallible, lead, settled};
 
 use std::hash::Hash;
 

@@ -190,6 +190,11 @@ pub(crate) fn fallible<E: 'static>() -> Want {
     Want::Fallible(TypeId::of::<E>())
 }
 
+/// Those that it accepts if it also shares that there is no value.
+pub(crate) fn settled<E: 'static>() -> Want {
+    Want::Settled(TypeId::of::<E>())
+}
+
 /// An error as the call's own type: a waiter accepts no other.
 pub(crate) fn error_of<E: Send + Sync + 'static>(error: Arc<dyn Any + Send + Sync>) -> Arc<E> {
     error

@@ -7,15 +7,14 @@ use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
-use crate::flight::{Load, Outcome, Want};
+use crate::flight::{Load, Outcome};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, Runs, ToCache, error_of,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, error_of,
     fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
 use equivalent::Equivalent;
-use std::any::TypeId;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::iter;
@@ -160,18 +159,6 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 /// The message that a loader has returned another number of values than it was given keys, if it
 /// has.
 pub(super) type WrongNumber = Arc<OnceLock<String>>;
-
-/// What a call takes from the load that it wants: whatever that comes to.
-pub(super) fn settled<E: 'static>() -> Want {
-    Want::Settled(TypeId::of::<LoadError<E>>())
-}
-
-/// Where the code of a load runs that the call leaves to a task or to a reload thread.
-pub(super) fn elsewhere<E: 'static>() -> Runs {
-    Runs::Elsewhere {
-        accepts: settled::<E>(),
-    }
-}
 
 /// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
 /// also if the spawner panics, or drops the task.

@@ -1,6 +1,6 @@
 //! The methods that read, for threads and for tasks.
 
-use super::call::{CallResult, WrongNumber, elsewhere, result_of, settled};
+use super::call::{CallResult, WrongNumber, result_of};
 use super::kinds::caught;
 use super::loader::LoadError;
 use super::threads::hint;
@@ -10,7 +10,7 @@ use crate::compute::Keyless;
 use crate::contain::with_name;
 use crate::engine::Engine;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, ToKey, fallible,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, ToKey, fallible, settled,
 };
 use crate::node::NodePtr;
 use crate::operations::EntryRef;
@@ -105,7 +105,7 @@ where
         let want = fallible::<LoadError<E>>();
         let mut call = Claimant::new(self.cache.engine(), hash, key, want);
         if self.inner.spawner.is_some() {
-            call.runs = elsewhere::<E>();
+            call.elsewhere = Some(settled::<LoadError<E>>());
         }
         loop {
             let result = match call.claim().await {
@@ -297,10 +297,9 @@ where
 
     fn begin_refresh(&self, hash: u64, key: K, replaces: Replaces) -> Refreshing<V, E> {
         // It keeps no cache alive.
-        let mut call = Claimant::new(self.cache.downgrade(), hash, key, settled::<E>());
+        let mut call = Claimant::new(self.cache.downgrade(), hash, key, settled::<LoadError<E>>());
         call.replaces = replaces;
-        call.runs = elsewhere::<E>();
-        call.may_lead = false;
+        call.elsewhere = Some(settled::<LoadError<E>>());
         let progress = self.inner.refresh(call);
         let inner = Arc::downgrade(&self.inner);
         Refreshing {
@@ -460,10 +459,12 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 ) -> CallResult<V, E> {
     loop {
         progress = match progress {
-            Progress::Queued(turn) => match poll_fn(|cx| poll_turn(&turn, cx)).await {
-                Some(progress) => progress,
-                None => Progress::Ended(Err(LoadError::Abandoned)),
-            },
+            Progress::Queued { turn, hash, name } => {
+                match poll_fn(|cx| poll_turn(&turn, hash, name.as_ref(), cx)).await {
+                    Some(progress) => progress,
+                    None => Progress::Ended(Err(LoadError::Abandoned)),
+                }
+            }
             Progress::Waits(mut call) => match call.claim().await {
                 // It keeps the loader no longer than it needs it.
                 Claim::Busy => match inner.upgrade() {
@@ -502,8 +503,8 @@ type OutcomeFuture<V, E> =
     Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
-    /// Waits for the outcome, as a thread. In a task of a runtime with one thread this call can
-    /// wait for ever for a load of that runtime: await the future there, or use `spawn_blocking`.
+    /// Waits for the outcome, as a thread. Not in a task: see [threads and
+    /// tasks](super::LoadingCache#threads-and-tasks).
     ///
     /// # Errors
     ///

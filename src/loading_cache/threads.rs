@@ -28,13 +28,16 @@
 //! last handle of the loading cache is dropped. That drop waits for those that have no job.
 
 use super::backend::Backend;
-use super::call::{dropped, result_of, settled};
+use super::call::{dropped, result_of};
 use super::kinds::contained;
+use super::loader::LoadError;
 use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
 use crate::flight::wake_all;
-use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache};
+use crate::load::{
+    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache, settled,
+};
 use crate::node::NodePtr;
 use crate::stripe::thread_number;
 use crate::sync::block::poll_once;
@@ -299,7 +302,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
             ended = Some(state.ended);
             drop(state);
-            match call.begin() {
+            match call.join() {
                 None => return Progress::Waits(call),
                 // That of another key, or it has ended.
                 Some(Claim::Busy) => {}
@@ -307,7 +310,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             }
         };
         let name = engine.as_ref().and_then(|engine| engine.name.clone());
-        let (caller, turn) = turn(hash, name);
+        let (caller, turn) = turn();
         let mut gone = Vec::new();
         let job = match found {
             Some(id) => state.jobs.get_mut(&id),
@@ -330,7 +333,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             self.serve(state);
         }
         drop(gone);
-        Progress::Queued(turn)
+        Progress::Queued { turn, hash, name }
     }
 
     /// Locks the state, and finds the job of this key. Keys are compared with the lock released.
@@ -509,7 +512,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         if job.hint != 0 {
             contain(|| {
                 let key = K::clone(&job.key);
-                let mut call = Claimant::new(self.cache.clone(), job.hash, key, settled::<E>());
+                let mut call =
+                    Claimant::new(self.cache.clone(), job.hash, key, settled::<LoadError<E>>());
                 call.replaces = Replaces::Stale;
                 call.may_wait = false;
                 if let Some(Claim::Guard(led, _)) = call.begin() {

@@ -6,9 +6,9 @@ use crate::engine::WeakHandle;
 use crate::flight::wake_all;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard};
 use crate::stripe::thread_number;
+use crate::sync::Mutex;
 use crate::sync::block::{AwaitedLoad, wait_for};
 use crate::sync::cycle::{Ticket, WaitTarget};
-use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,7 +19,13 @@ pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
 /// How far a refresh has come.
 pub(super) enum Progress<K, V, E> {
     /// Its call waits in a job, for its turn.
-    Queued(SharedTurn<Self>),
+    Queued {
+        turn: SharedTurn<Self>,
+        /// That of its key.
+        hash: u64,
+        /// The cache's name.
+        name: Option<Arc<str>>,
+    },
     /// Its call waits for a load, its own or that of another call.
     Waits(OwnedClaimant<K, V>),
     Ended(CallResult<V, E>),
@@ -32,11 +38,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Progress<K, V, E> {
         mut call: OwnedClaimant<K, V>,
         run: impl FnOnce(Guard<K, V, WeakHandle<K, V>>),
     ) -> Self {
-        call.may_lead = true;
-        let claim = call.begin();
-        // If it has to look the key up again, it needs another turn.
-        call.may_lead = false;
-        match claim {
+        match call.begin() {
             None => Self::Waits(call),
             Some(Claim::Guard(guard, _)) => {
                 run(guard);
@@ -49,43 +51,38 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Progress<K, V, E> {
 
 /// What a refresh gets when its turn has come. The refresh and the thread share it.
 pub(super) enum Turn<T> {
-    /// It has yet to come; the waker of the last poll.
-    Waits(Option<Waker>),
+    /// It has yet to come.
+    Waits {
+        /// That of the last poll.
+        waker: Option<Waker>,
+        /// The thread that has taken the job; 0 before.
+        taken_by: u64,
+    },
     Came(T),
     /// There will be none, or it was taken.
     Over,
 }
 
-/// A turn, with what a thread that waits for it has to know.
-pub(super) struct TurnOf<T> {
-    hash: u64,
-    /// The cache's name.
-    name: Option<Arc<str>>,
-    /// The thread that has taken the job; 0 before. Relaxed, as a load's leader.
-    taken_by: AtomicU64,
-    turn: Mutex<Turn<T>>,
-}
-
-pub(super) type SharedTurn<T> = Arc<TurnOf<T>>;
+pub(super) type SharedTurn<T> = Arc<Mutex<Turn<T>>>;
 
 /// The end that a reload thread holds. Its drop says that there will be no turn.
 pub(super) struct Caller<T>(SharedTurn<T>);
 
 /// The two ends of a turn.
-pub(super) fn turn<T>(hash: u64, name: Option<Arc<str>>) -> (Caller<T>, SharedTurn<T>) {
-    let turn = Arc::new(TurnOf {
-        hash,
-        name,
-        taken_by: AtomicU64::new(0),
-        turn: Mutex::new(Turn::Waits(None)),
-    });
+pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
+    let turn = Arc::new(Mutex::new(Turn::Waits {
+        waker: None,
+        taken_by: 0,
+    }));
     (Caller(Arc::clone(&turn)), turn)
 }
 
 impl<T> Caller<T> {
     /// The calling thread has taken the job.
     pub(super) fn take(&self) {
-        self.0.taken_by.store(thread_number(), Ordering::Relaxed);
+        if let Turn::Waits { taken_by, .. } = &mut *self.0.lock() {
+            *taken_by = thread_number();
+        }
     }
 
     /// The turn has come.
@@ -105,11 +102,11 @@ impl<T> Caller<T> {
     }
 
     fn end(&self, end: Turn<T>) -> Option<Waker> {
-        let mut state = self.0.turn.lock();
-        match &mut *state {
-            Turn::Waits(waker) => {
+        let mut turn = self.0.lock();
+        match &mut *turn {
+            Turn::Waits { waker, .. } => {
                 let waker = waker.take();
-                *state = end;
+                *turn = end;
                 waker
             }
             // Its turn has come before this is dropped.
@@ -124,10 +121,10 @@ impl<T> Drop for Caller<T> {
     }
 }
 
-impl<T: Send> WaitTarget for TurnOf<T> {
+impl<T: Send> WaitTarget for Mutex<Turn<T>> {
     fn awaited_thread(&self, _: Ticket) -> Option<u64> {
-        match *self.turn.lock() {
-            Turn::Waits(_) => Some(self.taken_by.load(Ordering::Relaxed)),
+        match *self.lock() {
+            Turn::Waits { taken_by, .. } => Some(taken_by),
             Turn::Came(_) | Turn::Over => None,
         }
     }
@@ -135,41 +132,44 @@ impl<T: Send> WaitTarget for TurnOf<T> {
     fn falls_asleep(&self, _: Ticket) {}
 }
 
-/// What the turn brings; `None` if there will be no turn.
+/// What the turn brings; `None` if there will be no turn. A refused wait names the hash and the
+/// cache.
 pub(super) fn poll_turn<T: Send + 'static>(
     shared: &SharedTurn<T>,
+    hash: u64,
+    name: Option<&Arc<str>>,
     cx: &Context<'_>,
 ) -> Poll<Option<T>> {
     // Cloned with no lock held, as a waker is dropped: both are user code.
     let mut fresh = Some(cx.waker().clone());
     loop {
-        let mut state = shared.turn.lock();
-        let former = match &mut *state {
-            Turn::Waits(waker) => match fresh.take() {
+        let mut turn = shared.lock();
+        let former = match &mut *turn {
+            Turn::Waits { waker, taken_by } => match fresh.take() {
                 Some(fresh) => waker.replace(fresh),
                 None => {
-                    drop(state);
-                    let thread = shared.taken_by.load(Ordering::Relaxed);
+                    let thread = *taken_by;
+                    drop(turn);
                     wait_for(cx, thread, || AwaitedLoad {
-                        load: Arc::<TurnOf<T>>::clone(shared),
-                        hash: shared.hash,
+                        load: SharedTurn::<T>::clone(shared),
+                        hash,
                         ticket: Ticket::draw(),
                         patience: None,
-                        name: shared.name.clone(),
+                        name: name.cloned(),
                     });
                     return Poll::Pending;
                 }
             },
             Turn::Came(_) | Turn::Over => {
-                let former = mem::replace(&mut *state, Turn::Over);
-                drop(state);
+                let former = mem::replace(&mut *turn, Turn::Over);
+                drop(turn);
                 return Poll::Ready(match former {
                     Turn::Came(with) => Some(with),
-                    Turn::Waits(_) | Turn::Over => None,
+                    Turn::Waits { .. } | Turn::Over => None,
                 });
             }
         };
-        drop(state);
+        drop(turn);
         // A destructor may take long: so look once more.
         drop(former);
     }

@@ -257,8 +257,8 @@ fn a_turn_wakes_as_a_load_does() {
     for comes in [true, false] {
         let sees = Arc::new(Sees(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&sees));
-        let (caller, shared) = turn::<()>(0, None);
-        let first = poll_turn(&shared, &Context::from_waker(&waker));
+        let (caller, shared) = turn::<()>();
+        let first = poll_turn(&shared, 0, None, &Context::from_waker(&waker));
         assert!(first.is_pending());
         if comes {
             caller.call(());
