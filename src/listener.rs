@@ -204,7 +204,8 @@ impl fmt::Display for RemovalCause {
 /// thread may be the one that has to end it: then the call waits for a second at most, and returns
 /// before the listener has heard. With `Caller`, the listener may run on the thread of the call. If
 /// that thread runs tasks, a listener must not wait there for a load that is one of them: nothing
-/// ends such a wait, as in any other code that blocks this thread.
+/// ends such a wait, as in any other code that blocks this thread. On a reload thread, it must not
+/// wait for a thread that waits for a [`refresh`](crate::LoadingCache::refresh).
 ///
 /// ```
 /// use std::collections::BTreeMap;

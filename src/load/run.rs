@@ -1,7 +1,6 @@
 //! The run of a call's code, and what the call then returns.
 //!
-//! The leader's own future is polled as a part of the call, and a waiter leaves its waker. No
-//! runtime is needed: a waiter that is offered the lead polls its own closure's future.
+//! No runtime is needed: the leader's own future is polled as a part of its call.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};

@@ -131,11 +131,10 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// While an error is remembered, `get` and `get_async` return it at once, as
     /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; `get_all` and
     /// `get_all_async` return it if one of their absent keys has one, after they have loaded the
-    /// others. After that time the next miss
-    /// calls the loader again. [`refresh`](LoadingCache::refresh) calls it in any case, and the
-    /// methods of [`cache`](LoadingCache::cache) run code of their own. A load that succeeds,
-    /// whichever method has led it, ends the series and forgets the error. Other writes of the key,
-    /// such as `insert` and `invalidate`, do not.
+    /// others. After that time the next miss calls the loader again.
+    /// [`refresh`](LoadingCache::refresh) calls it in any case, and the methods of
+    /// [`cache`](LoadingCache::cache) run code of their own. A load that succeeds, whichever method
+    /// has led it, ends the series and forgets the error. Other writes of the key do not.
     ///
     /// [`Loader::retry_after`](crate::Loader::retry_after) comes before this policy.
     ///

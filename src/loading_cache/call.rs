@@ -1,7 +1,7 @@
 //! One load of a loader: how it runs and ends, and what the calls that want its value get.
 
 use super::backend::Backend;
-use super::kinds::{caught, contained, hand_over, why_dropped};
+use super::kinds::{caught, spawn, why_dropped};
 use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
@@ -15,7 +15,6 @@ use crate::load::{
 use crate::stripe::thread_number;
 use crate::time;
 use equivalent::Equivalent;
-use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::iter;
 use std::ops::Deref;
@@ -159,13 +158,6 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 /// The message that a loader has returned another number of values than it was given keys, if it
 /// has.
 pub(super) type WrongNumber = Arc<OnceLock<String>>;
-
-/// Makes the code of loads run as a task. After a panic it has ended, and their guards are dropped;
-/// also if the spawner panics, or drops the task.
-fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
-    let task = Box::pin(async move { _ = contained(run).await });
-    hand_over(spawner, task);
-}
 
 impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     /// Makes a load or a reload of an async loader run in a task.

@@ -83,8 +83,10 @@ pub(super) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// Hands a task to the program's spawner. If that panics, or drops the task, the load is abandoned.
-pub(super) fn hand_over(spawner: &Spawner, task: Task) {
+/// Makes the code of loads run as a task of the program's spawner. After a panic it has ended, and
+/// their guards are dropped; also if the spawner panics, or drops the task.
+pub(super) fn spawn(spawner: &Spawner, run: impl Future<Output = ()> + Send + 'static) {
+    let task = Box::pin(async move { _ = contained(run).await });
     contain_as(false, || spawner(task));
 }
 

@@ -1,8 +1,8 @@
 //! The cache that loads by itself, and reloads entries before they are due.
 //!
 //! A [`LoadingCache`] is a [`Cache`] with a loader. A read is a look-up like `get`; if the hit is
-//! stale, the read also starts a reload. Loads and reloads take the steps of `load`: at
-//! most one runs for each key, whatever the method.
+//! stale, the read also starts a reload. Loads and reloads take the steps of `load`: at most one
+//! runs for each key, whatever the method.
 //!
 //! A [`Loader`] runs on the caller's thread for an absent key, and on one of the cache's own
 //! [`threads`] for a refresh or reload. Each load of an [`AsyncLoader`] is a task, which the

@@ -222,7 +222,8 @@ where
     /// a task. On a reload thread the load begins when the thread claims the key: a write before
     /// that does not revoke it.
     /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
-    /// of the old value.
+    /// of the old value. A listener that waits on a reload thread, by a lock or a channel, for a
+    /// thread that waits for a refresh may wait for ever.
     ///
     /// # Panics
     ///
@@ -488,6 +489,11 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 /// load has taken its place: then it waits once more, for that one. If the last handle of the cache
 /// is dropped, only [`wait`](Self::wait) still ends by itself in time.
 ///
+/// # Panics
+///
+/// A poll panics if the task would wait for the polling thread itself, as [`wait`](Self::wait)
+/// does, unless a waker polls.
+///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};
 ///
@@ -503,7 +509,7 @@ type OutcomeFuture<V, E> =
     Pin<Box<dyn Future<Output = Result<Option<V>, LoadError<E>>> + Send + Sync>>;
 
 impl<V, E> Refreshing<V, E> {
-    /// Waits for the outcome, as a thread. Not in a task: see [threads and
+    /// Waits for the outcome, as a thread. In a task await the future: see [threads and
     /// tasks](super::LoadingCache#threads-and-tasks).
     ///
     /// # Errors

@@ -269,11 +269,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
     /// A read has found the key's entry stale, and no such hint.
     pub(super) fn reload_soon(self: &Arc<Self>, hash: u64, key: K, hint: u64) {
         let (mut state, found) = self.find(hash, &key);
-        let job = match found {
-            Some(id) => state.jobs.get_mut(&id),
-            None => None,
-        };
-        if let Some(job) = job {
+        if let Some(job) = found.and_then(|id| state.jobs.get_mut(&id)) {
             self.clear_hint(mem::replace(&mut job.hint, hint));
             self.store_hint(hint, hint);
         } else if state.has_room() {
@@ -312,11 +308,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let name = engine.as_ref().and_then(|engine| engine.name.clone());
         let (caller, turn) = turn();
         let mut gone = Vec::new();
-        let job = match found {
-            Some(id) => state.jobs.get_mut(&id),
-            None => None,
-        };
-        if let Some(job) = job {
+        if let Some(job) = found.and_then(|id| state.jobs.get_mut(&id)) {
             if job.refreshes.len() == job.refreshes.capacity() {
                 // It has doubled since the last time. This one stands for those that were dropped.
                 let refreshes = mem::take(&mut job.refreshes);

@@ -132,8 +132,7 @@ impl<T: Send> WaitTarget for Mutex<Turn<T>> {
     fn falls_asleep(&self, _: Ticket) {}
 }
 
-/// What the turn brings; `None` if there will be no turn. A refused wait names the hash and the
-/// cache.
+/// What the turn brings; `None` if there will be no turn.
 pub(super) fn poll_turn<T: Send + 'static>(
     shared: &SharedTurn<T>,
     hash: u64,

@@ -9,8 +9,7 @@
 //! | [`early(beta)`](early) | at a random moment shortly before its deadline |
 //! | [`never()`](fn@never) | never |
 //!
-//! From its refresh moment on an entry is *stale*: a read returns the old value at once, and starts
-//! one reload. Past its deadline an entry is a miss, whatever the policy says.
+//! [Stale and due](crate::LoadingCache#stale-and-due) says what follows.
 
 mod policies;
 
