@@ -119,18 +119,16 @@ impl Node {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A second connection, for one large write alone. What was sent before over the main
-    /// connection comes before what is sent over this one.
-    pub(crate) async fn lend(&self) -> RedisResult<Lent<'_>> {
+    /// A second connection, for one large write alone, which waits for so long. What was sent
+    /// before over the main connection comes before what is sent over this one.
+    pub(crate) async fn lend(&self, wait: Duration) -> RedisResult<Lent<'_>> {
         let mut lent = Lent {
             node: self,
             second: self.free().pop().unwrap_or_else(|| self.reads.another()),
             connection: None,
             is_answered: false,
         };
-        // A call that waits in vain needs time for the main connection.
-        let limit = lent.second.settings.request_timeout / 2;
-        if let Attempt::Connected(connection) = lent.second.connection(limit).await {
+        if let Attempt::Connected(connection) = lent.second.connection(wait).await {
             // Otherwise the server could not be told to end it.
             if connection.id.is_some() {
                 // A refusal is an answer.

@@ -11,10 +11,11 @@ use crate::reports::Reports;
 use crate::stats::Counters;
 use crate::suspects::Suspects;
 use crate::trace;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
@@ -43,6 +44,8 @@ pub(crate) struct Shared<K, V, S> {
     pub(crate) flights: Cache<Arc<[u8]>, Result<Option<V>, NearError>>,
     /// The turns of large writes that are free.
     turns: Semaphore,
+    /// The keys whose large writes have failed lately, other than by waiting in vain, and when.
+    pub(crate) failed_writes: tokio::sync::Mutex<HashMap<Vec<u8>, Instant>>,
     /// How many large writes were answered.
     pub(crate) large_answers: AtomicU64,
     /// What was awaited goes on here when its call has gone.
@@ -71,6 +74,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             reports: Reports::default(),
             flights: Cache::builder().max_capacity(0).build(),
             turns: Semaphore::new(LARGE_WRITES),
+            failed_writes: tokio::sync::Mutex::default(),
             large_answers: AtomicU64::new(0),
             runtime: Handle::current(),
             flush_wanted: Notify::new(),

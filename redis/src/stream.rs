@@ -44,9 +44,8 @@ impl Arrivals {
 
     fn note(&self, bytes: &[u8]) {
         self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if self.first.get().is_none() {
-            let _ = self.first.set(bytes[..bytes.len().min(200)].to_vec());
-        }
+        let begin = || bytes[..bytes.len().min(200)].to_vec();
+        self.first.get_or_init(begin);
     }
 }
 
@@ -120,9 +119,7 @@ impl AsyncRead for Noted {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            self.arrivals.note(&buf.filled()[before..]);
-        }
+        self.arrivals.note(&buf.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }

@@ -19,13 +19,16 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// How many writes of one call are under way at a time.
 pub(crate) const WRITES_AT_ONCE: usize = 128;
 /// From how many bytes on a write goes over a connection of its own.
 const LARGE_WRITE: usize = 64 << 10;
+/// For so long after a large write has failed, those of its key do not go over the main connection
+/// while a second one is made.
+const FAILED_LATELY: Duration = Duration::from_secs(60);
 
 impl<K, V, S> NearCache<K, V, S>
 where
@@ -272,33 +275,45 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     ) -> Result<T, NearError> {
         let mut sent = false;
         let limit = self.settings.request_timeout;
-        let _turn = if length(cmd) >= LARGE_WRITE {
-            Some(self.turn_to_write().await?)
+        let (_turn, wait) = if length(cmd) >= LARGE_WRITE {
+            let turn = self.turn_to_write().await?;
+            let mut failed = self.failed_writes.lock().await;
+            failed.retain(|_, at| at.elapsed() < FAILED_LATELY);
+            // A call that waits in vain needs time for the main connection, which a write of this
+            // key may have ended just before.
+            let has_failed = failed.contains_key(bytes);
+            let wait = if has_failed { limit } else { limit / 2 };
+            (Some(turn), Some(wait))
         } else {
-            None
+            (None, None)
         };
-        let replied = match timeout(limit, self.write_once(bytes, cmd, &mut sent)).await {
+        let replied = match timeout(limit, self.write_once(bytes, cmd, wait, &mut sent)).await {
             Ok(replied) => replied,
             Err(_) if sent => Err(NearError::Unconfirmed {
                 reason: format!("no reply within {limit:?}"),
             }),
             Err(_) => Err(self.timed_out()),
         };
+        if wait.is_some() && !matches!(replied, Ok(_) | Err(NearError::TimedOut { .. })) {
+            let mut failed = self.failed_writes.lock().await;
+            failed.insert(bytes.to_vec(), Instant::now());
+        }
         replied.map_err(|error| error.of_key(bytes))
     }
 
     /// Sends the command until a server has executed or refused it. A command that the server may
-    /// have executed is not sent again.
+    /// have executed is not sent again. It waits so long for a second connection if it is large.
     async fn write_once<T: FromRedisValue>(
         &self,
         bytes: &[u8],
         cmd: &Cmd,
+        wait: Option<Duration>,
         sent: &mut bool,
     ) -> Result<T, NearError> {
         loop {
             let (_, link) = self.link().await?;
             let generation = link.generation;
-            let sending = self.send(&link, bytes, cmd, sent);
+            let sending = self.send(&link, bytes, cmd, wait, sent);
             let reply = tokio::select! {
                 biased;
                 reply = trace::request(&self.settings, "write", bytes, sending) => reply,
@@ -332,17 +347,16 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         link: &Link,
         bytes: &[u8],
         cmd: &Cmd,
+        wait: Option<Duration>,
         sent: &mut bool,
     ) -> Result<T, RequestError> {
         let cluster = link.is_cluster();
         let failed = |error| RequestError::of(error, cluster);
         let node = link.node_for(bytes).ok_or_else(no_node)?;
-        let is_large = length(cmd) >= LARGE_WRITE;
         // Requests of other keys would wait behind a large value.
-        let mut lent = if is_large {
-            Some(node.lend().await.map_err(failed)?)
-        } else {
-            None
+        let mut lent = match wait {
+            Some(wait) => Some(node.lend(wait).await.map_err(failed)?),
+            None => None,
         };
         *sent = true;
         self.counters.write();

@@ -1109,6 +1109,39 @@ async fn a_suspect_never_ends_a_main_connection() {
     }
 }
 
+/// A value that the server does not read, or that takes longer than a heartbeat to be sent, over a
+/// line on which a second connection takes longer than half of a call: its writes, one after the
+/// other, end one main connection at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_again_and_again_ends_one_main_connection() {
+    for program in installed() {
+        for (limit, pieces) in [
+            ("1mb", Duration::ZERO),
+            ("512mb", Duration::from_millis(70)),
+        ] {
+            let server = Server::start(&program, &["--proto-max-bulk-len", limit]).await;
+            let proxy = Proxy::to(server.port).await;
+            let near = near(proxy.port).request_timeout(Duration::from_secs(1));
+            let near = near.heartbeat(Duration::from_secs(2));
+            let near = near.connect().await.unwrap();
+            // The way to the server takes this time for each piece of 64 KiB.
+            proxy.delay(Direction::ToServer, Duration::from_millis(150) + pieces);
+            proxy.delay(Direction::ToClient, Duration::from_millis(150));
+            let large = "x".repeat(2 << 20);
+            let over = Instant::now() + Duration::from_secs(9);
+            let mut failed = 0;
+            while Instant::now() < over {
+                near.set("large", &large, None).await.unwrap_err();
+                failed += 1;
+            }
+            let losses = near.stats().lost_connections();
+            println!("{losses} main connections ended, {failed} writes failed");
+            assert!(losses <= 1, "{losses}");
+            assert!(failed >= 4, "{failed}");
+        }
+    }
+}
+
 /// A suspect is asked for seldom, over a line on which a second connection takes longer than a
 /// call: it is read once that connection is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
