@@ -155,6 +155,18 @@ mod tests {
         assert_eq!(address(text("10.0.0.1")), "10.0.0.1:7000");
     }
 
+    /// A request finds the node of its slot by the address of the range.
+    #[test]
+    fn a_node_has_the_address_of_its_range() {
+        for url in ["redis://seed:7000/", "rediss://seed:7000/", "unix:///seed"] {
+            let seed = Client::open(url).unwrap();
+            for address in ["10.0.0.1:7001", "::1:7001", "name.example:7001"] {
+                let node = with_address(&seed, address).unwrap();
+                assert_eq!(node.get_connection_info().addr().to_string(), address);
+            }
+        }
+    }
+
     #[test]
     fn an_entry_of_another_shape_is_none() {
         for port in [Value::Int(70_000), Value::Int(-1), text("7000"), Value::Nil] {

@@ -342,6 +342,9 @@ fn what_to_do(error: &RedisError) -> &'static str {
         _ if says("invalid bulk length") => {
             "the value is above the server's `proto-max-bulk-len`: allow more, or write less"
         }
+        _ if says("certificate") => {
+            "trust the server's certificate: give `Client::build_with_tls` the CA that has signed it"
+        }
         _ if error.is_io_error() || error.is_unrecoverable_error() => {
             "check the address, and that the server runs and is reachable"
         }
@@ -357,6 +360,16 @@ fn last_attempt(what: &str, last: &Option<Box<NearError>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the TLS library says it: the server is there.
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_named() {
+        let untrusted = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        let message = NearError::connecting("db:6379", untrusted.into()).to_string();
+        let advice = "trust the server's certificate";
+        assert!(message.contains(advice), "{message}");
+        assert!(!message.contains("is reachable"), "{message}");
+    }
 
     /// What servers say during an ordinary failover, and what cannot be told by settings.
     #[test]

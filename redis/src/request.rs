@@ -150,13 +150,12 @@ impl Link {
         if opt_in {
             let Okay = typed(replies.next(), cluster)?;
         }
-        let mut first = Vec::new();
-        let mut is_long = false;
-        if let Way::Main(most) = way {
-            let Bytes(bytes) = typed(replies.next(), cluster)?;
-            first = bytes.unwrap_or_default();
-            is_long = first.len() > most;
-        }
+        let first = match way {
+            Way::Main(_) => typed::<Bytes>(replies.next(), cluster)?.0,
+            _ => None,
+        };
+        let first = first.unwrap_or_default();
+        let is_long = matches!(way, Way::Main(most) if first.len() > most);
         let Whole(left) = typed(replies.next(), cluster)?;
         let value = if left == -2 {
             None
@@ -226,9 +225,7 @@ pub(crate) fn no_node() -> RequestError {
 
 /// How many bytes the value of a key has; if the server does not tell, it may have any number.
 async fn length(node: &Node, key: &[u8]) -> usize {
-    let mut strlen = redis::cmd("STRLEN");
-    strlen.arg(key);
-    match node.main.send_one(&strlen).await {
+    match node.main.send_one(&Cmd::strlen(key)).await {
         Ok(Value::Int(length)) => usize::try_from(length).unwrap_or(usize::MAX),
         _ => usize::MAX,
     }
@@ -241,8 +238,7 @@ async fn get(
     second: Option<Connection>,
     cluster: bool,
 ) -> Result<Option<Vec<u8>>, RequestError> {
-    let mut get = redis::cmd("GET");
-    get.arg(key);
+    let get = Cmd::get(key);
     let failed = |error| RequestError::of(error, cluster);
     let Some(second) = second else {
         // The heartbeat finds out about a silent main connection.

@@ -248,8 +248,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
     }
 
     async fn delete(&self, key: &K) -> Result<bool, NearError> {
-        let mut cmd = redis::cmd("DEL");
-        cmd.arg(self.settings.bytes_of(key));
+        let cmd = Cmd::del(self.settings.bytes_of(key));
         let Whole(deleted) = self.overwrite(key, cmd).await?;
         Ok(deleted > 0)
     }
