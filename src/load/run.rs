@@ -6,7 +6,7 @@ use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};
 use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
-use crate::contain::let_go;
+use crate::contain::{AtEnd, let_go};
 use crate::engine::LifetimeSource;
 use crate::flight::{Outcome, Want};
 use crate::stripe::thread_number;
@@ -83,7 +83,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
 
 /// Polls the code of a leader, which has these guards. The polling thread leads the loads until the
 /// poll ends; if the code is ready, also while the loads then end, since user code runs there as
-/// well.
+/// well. So does a thread that drops the code, and then the guards one by one.
 pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
     guards: impl Iterator<Item = &'g Guard<K, V, C>> + Clone,
     mut code: Pin<&mut F>,
@@ -92,8 +92,12 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
         let loads = guards.clone().map(Guard::load);
         loads.for_each(|load| load.set_leader(thread));
     };
+    let mut take_lead = AtEnd({
+        let set_leaders = set_leaders.clone();
+        move || set_leaders(thread_number())
+    });
     poll_fn(move |cx| {
-        set_leaders(thread_number());
+        take_lead.0();
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             set_leaders(0);

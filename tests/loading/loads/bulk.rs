@@ -1,14 +1,16 @@
 //! `get_all_with`: one closure for the keys that a call leads.
 
-use crate::support::until;
-use std::future::Future;
+use crate::support::{hide_scripted_panics, until};
+use std::future::{Future, pending};
 use std::hash::{Hash, Hasher};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use wheelhouse::{Cache, Leased};
+use std::time::Duration;
+use wheelhouse::{Cache, Leased, LoadingCache, async_loader_fn};
 
 #[test]
 fn duplicates_are_folded_and_hits_are_not_loaded() {
@@ -301,4 +303,91 @@ fn the_closure_is_given_the_keys_of_the_call() {
     let values = bulk.as_mut().poll(&mut cx);
     assert_eq!(values, Poll::Ready(Ok(vec![Some(1)])));
     assert_eq!(*seen.lock().unwrap(), ["ADA"]);
+}
+
+/// Waits for a key when it is woken, and tells whether that was refused.
+struct WaitsForKey(Cache<u64, u64>, u64, mpsc::Sender<bool>);
+
+impl Wake for WaitsForKey {
+    fn wake(self: Arc<Self>) {
+        let wait = AssertUnwindSafe(|| self.0.get_with(self.1, || 0));
+        self.2.send(catch_unwind(wait).is_err()).unwrap();
+    }
+}
+
+type AnyTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Drop for WaitsForKey {
+    fn drop(&mut self) {
+        // Not when it has been woken.
+        if self.1 == 9 {
+            let wait = AssertUnwindSafe(|| self.0.get_with(9, || 0));
+            self.2.send(catch_unwind(wait).is_err()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_a_load_in_the_drop_of_its_own_future_is_refused() {
+    hide_scripted_panics();
+    let cache: Cache<u64, u64> = Cache::new(10);
+    let (tell, told) = mpsc::channel();
+    let waits = WaitsForKey(cache.clone(), 9, tell);
+    let mut call = Box::pin(async move {
+        let cache = waits.0.clone();
+        let load = async move {
+            let _waits = waits;
+            pending::<u64>().await
+        };
+        cache.get_with_async(9, load).await
+    });
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(cx).is_pending());
+    thread::spawn(move || drop(call));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+    assert_eq!(cache.get_with(9, || 1), 1);
+}
+
+/// The loads of two keys are dropped together. What is woken by the end of one waits for the other.
+#[test]
+fn a_wait_for_another_load_that_is_dropped_next_is_refused() {
+    hide_scripted_panics();
+    let cx = &mut Context::from_waker(Waker::noop());
+    // A call, or a task, is dropped between two polls.
+    for is_task in [false, true] {
+        let task: Arc<Mutex<Option<AnyTask>>> = Arc::default();
+        let spawned = Arc::clone(&task);
+        let users: LoadingCache<u64, u64, ()> = Cache::builder()
+            .loading(async_loader_fn(|_: &u64| pending::<Result<u64, ()>>()))
+            .spawner(move |task| *spawned.lock().unwrap() = Some(task))
+            .build();
+        let cache = users.cache().clone();
+        let mut call: AnyTask = if is_task {
+            Box::pin(async move { _ = users.get_all_async([1, 2]).await })
+        } else {
+            let cache = cache.clone();
+            Box::pin(async move {
+                let load = |_| pending::<Result<_, ()>>();
+                _ = cache.get_all_with_async([1, 2], load).await;
+            })
+        };
+        assert!(call.as_mut().poll(cx).is_pending());
+        let mut loads = task.lock().unwrap().take().unwrap_or(call);
+        assert!(loads.as_mut().poll(cx).is_pending());
+        let (tell, told) = mpsc::channel();
+        let waits = [1, 2].map(|key| {
+            let cache = cache.clone();
+            let waker = Waker::from(Arc::new(WaitsForKey(cache.clone(), 3 - key, tell.clone())));
+            let mut wait = Box::pin(async move { cache.get_with_async(key, async { 0 }).await });
+            let cx = &mut Context::from_waker(&waker);
+            assert!(wait.as_mut().poll(cx).is_pending());
+            wait
+        });
+        thread::spawn(move || drop(loads));
+        let first = told.recv_timeout(Duration::from_secs(20));
+        if first.is_err() {
+            std::mem::forget(waits);
+        }
+        assert_eq!(first, Ok(true), "task: {is_task}");
+    }
 }
