@@ -92,7 +92,7 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     /// Which outcomes of another call's load the call accepts.
     pub(crate) want: Want,
     pub(crate) replaces: Replaces,
-    /// Whether the call waits for another call's load.
+    /// Whether the call may wait for another call's load.
     pub(crate) may_wait: bool,
     /// If a task or a reload thread runs the code of the call's load, which outcomes of that the
     /// call accepts. It waits for it as for the load of another call, from before the code runs,

@@ -51,8 +51,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         }
     }
 
-    /// Runs a load or a reload, and ends it by what the loader answers: on the thread of a call, on
-    /// a reload thread, or in a task.
+    /// Runs a load or a reload here, and ends it by what the loader answers.
     pub(super) async fn run_loader<E: Send + Sync + 'static>(
         self,
         backend: impl Deref<Target = Backend<K, V, E>>,

@@ -58,9 +58,9 @@ where
     /// # Cost
     ///
     /// A hit costs what [`Cache::get`](crate::Cache::get) costs, and one comparison. A hit of a
-    /// stale entry looks the key up once more, unless it waits for a reload thread; each one wakes
-    /// such a thread while a compute of the key runs. A miss that loads on this thread costs what
-    /// one of [`Cache::get_with`](crate::Cache::get_with) costs, and a box.
+    /// stale entry looks the key up once more, unless it waits for a reload thread. While a compute
+    /// of the key runs, each such hit wakes a reload thread. A miss that loads on this thread costs
+    /// what one of [`Cache::get_with`](crate::Cache::get_with) costs, and a box.
     ///
     /// ```
     /// use wheelhouse::{Cache, loader_fn};

@@ -310,7 +310,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
         let mut gone = Vec::new();
         if let Some(job) = found.and_then(|id| state.jobs.get_mut(&id)) {
             if job.refreshes.len() == job.refreshes.capacity() {
-                // It has doubled since the last time. This one stands for those that were dropped.
+                // Those that were dropped make room: this call loads for them.
                 let refreshes = mem::take(&mut job.refreshes);
                 (job.refreshes, gone) = refreshes.into_iter().partition(|(other, caller)| {
                     other.replaces != call.replaces || caller.is_awaited()
@@ -396,8 +396,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             let woken = self.changed.wait_timeout_while(state, IDLE, may_stay);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.free -= 1;
-            // The others have all the places: one that is free is told of what waits, and one at
-            // work looks for it when it ends.
+            // If the others have all the places, this thread ends: one that is free is told of what
+            // waits, and one at work looks for it when it ends.
             let mut first = None;
             if state.taken <= state.most {
                 first = self.take_first(&mut state);
