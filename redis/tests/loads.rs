@@ -395,7 +395,7 @@ async fn follow(primary: &Primary, old: u16) {
     .await;
 }
 
-/// Whether a server says this of its replication. A sentinel that changes its role ends connections.
+/// Whether a server says this of its replication. Its clients are cut off when it changes its role.
 async fn tells(port: u16, what: &str) -> bool {
     let info = match Writer::try_connect(port).await {
         Ok(mut writer) => writer.try_send::<String>(&["INFO", "replication"]).await,
