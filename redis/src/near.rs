@@ -84,7 +84,9 @@ impl<K, V, S> NearCache<K, V, S> {
     /// Ends the near cache: no entry is served any more, the connection is closed.
     ///
     /// It waits until the entries have left memory, for `request_timeout` at most. Calls under way
-    /// and later ones, on any handle, fail with [`NearError::Closed`](crate::NearError::Closed).
+    /// and later ones, on any handle, fail with [`NearError::Closed`](crate::NearError::Closed); a
+    /// write that was sent, with [`Unconfirmed`](crate::NearError::Unconfirmed). A load goes on.
+    /// Its call returns the value, which is kept nowhere, and its placeholder ends with its life.
     ///
     /// ```no_run
     /// # async fn example(near: wheelhouse_redis::NearCache<String, String>) {

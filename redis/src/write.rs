@@ -102,7 +102,7 @@ where
         writing.collect().await
     }
 
-    /// Deletes a key on the server. True if the server had it.
+    /// Deletes a key on the server. True if the server had it, or a placeholder of a load.
     ///
     /// # Errors
     ///
@@ -148,7 +148,8 @@ where
         writing.collect().await
     }
 
-    /// Gives a key a new time to live on the server. True if the server has the key.
+    /// Gives a key a new time to live on the server. True if the server has the key, or a
+    /// placeholder of a load.
     ///
     /// As after each write, the next read loads the entry from the server.
     ///

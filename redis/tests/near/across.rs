@@ -37,7 +37,7 @@ async fn a_delete_wins_over_a_load_of_another_process() {
             let load = async {
                 let row = load_after(Duration::from_millis(100), "v1").await;
                 // Another process changes the row, and deletes the key.
-                deleting.delete("user:1").await.unwrap();
+                assert!(deleting.delete("user:1").await.unwrap(), "the placeholder");
                 sleep(Duration::from_millis(100)).await;
                 row
             };

@@ -1,5 +1,6 @@
 //! Tracking modes, prefixes, codecs, handles.
 
+use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Near, Writer, client, near, read, until, values};
 use std::time::{Duration, Instant};
@@ -189,6 +190,50 @@ async fn close_ends_all_handles() {
                 == 0
         };
         until("the connection is closed", gone).await;
+    }
+}
+
+/// Calls are under way when the near cache is closed: a read that waits for its reply, a write that
+/// was sent, and a load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_ends_calls_under_way() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(proxy.port).connect().await.unwrap();
+        let (release, released) = tokio::sync::oneshot::channel();
+        let calls = near.clone();
+        let loading = tokio::spawn(async move {
+            let load = async { released.await.unwrap() };
+            calls.get_with("loaded", None, load).await
+        });
+        until("the load runs", async || near.stats().load_runs() == 1).await;
+        proxy.hold(Direction::ToClient);
+        let calls = near.clone();
+        let reading = tokio::spawn(async move { calls.get("read").await });
+        let calls = near.clone();
+        let value = "v".to_string();
+        let writing = tokio::spawn(async move { calls.set("written", value, None).await });
+        until("the write has reached the server", async || {
+            writer.clone().send::<u64>(&["EXISTS", "written"]).await == 1
+        })
+        .await;
+        let begun = Instant::now();
+        near.close().await;
+        let read = reading.await.unwrap();
+        assert!(matches!(read, Err(NearError::Closed)), "{read:?}");
+        let written = writing.await.unwrap();
+        let unconfirmed = matches!(written, Err(NearError::Unconfirmed { .. }));
+        assert!(unconfirmed, "{written:?}");
+        release.send("v".to_string()).unwrap();
+        assert_eq!(loading.await.unwrap().unwrap(), "v");
+        assert_eq!(near.stats().unsaved_loads(), 1);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        // Its placeholder ends with its life.
+        let left: i64 = writer.send(&["PTTL", "loaded"]).await;
+        assert!(left <= 1700 && left != -1, "{left}");
     }
 }
 
