@@ -306,6 +306,45 @@ async fn a_key_that_ends_connections_while_its_slot_moves_is_refused() {
     }
 }
 
+/// A slot moves with a large value, which is read and written before, meanwhile and afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_value_moves_with_its_slot() {
+    let large = |letter: &str| letter.repeat(100 << 10);
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let near = cluster.near().await;
+        near.set("k", large("a"), None).await.unwrap();
+        assert_eq!(read(&near, "k").await, large("a"));
+        let slot = cluster.slot("k").await;
+        let from = cluster.node_of("k").await;
+        let to = (from + 1) % NODES;
+        cluster.begin_move(&slot, from, to).await;
+        near.set("k", large("b"), None).await.unwrap();
+        assert_eq!(read(&near, "k").await, large("b"));
+        cluster.move_key("k", from, to).await;
+        // Over the main connection of the new node.
+        assert_eq!(read(&near, "k").await, large("b"));
+        near.set("k", large("c"), None).await.unwrap();
+        assert_eq!(read(&near, "k").await, large("c"));
+        assert_eq!(near.stats().lost_connections(), 0);
+        cluster.end_move(&slot, to).await;
+        // The nodes may disagree for a moment about the owner of the slot.
+        until("the value is written at the new node", async || {
+            near.set("k", large("d"), None).await.is_ok()
+        })
+        .await;
+        assert_eq!(read(&near, "k").await, large("d"));
+        let noticed = async || near.stats().connections() >= 2 && near.is_connected();
+        until("the new topology is noticed", noticed).await;
+        cluster.writers[to].set("k", &large("e")).await;
+        until("the write of another client is seen", async || {
+            near.get("k").await.ok().flatten() == Some(large("e"))
+        })
+        .await;
+        assert_eq!(near.stats().refused_keys(), 0);
+    }
+}
+
 /// A process dies while it loads a key whose slot moves: calls that wait do not prolong the life of
 /// its placeholder, which the new node has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
