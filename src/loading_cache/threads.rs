@@ -363,14 +363,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
             return;
         }
         if self.start(&mut state).is_err() && state.taken == 0 {
-            // Without a thread they would wait for ever. So the loads fail; a later read tries
-            // again.
-            let failed = self.take_all(&mut state);
+            let waiting = self.take_all(&mut state);
             drop(state);
-            failed.iter().for_each(ReloadJob::note_taken);
-            for job in failed {
-                contain(|| drop(self.claim(job)));
-            }
+            self.fail(waiting);
+        }
+    }
+
+    /// Without a thread these would wait for ever. So the loads fail; a later read tries again.
+    fn fail(&self, jobs: Vec<ReloadJob<K, V, E>>) {
+        jobs.iter().for_each(ReloadJob::note_taken);
+        for job in jobs {
+            contain(|| drop(self.claim(job)));
         }
     }
 
