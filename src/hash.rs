@@ -4,7 +4,8 @@
 
 use crate::identity::id_of;
 use std::any::TypeId;
-use std::hash::{BuildHasher, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 /// The hasher of a cache whose builder sets no other: fast, randomly keyed, resistant to flooding.
 ///
@@ -21,6 +22,10 @@ use std::hash::{BuildHasher, Hasher};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RandomState(ahash::RandomState);
+
+/// A map whose keys are numbers that the crate itself gives out, so that no user can choose keys
+/// that collide.
+pub(crate) type NumberMap<N, T> = HashMap<N, T, BuildHasherDefault<ahash::AHasher>>;
 
 impl RandomState {
     /// Makes a state with fresh random keys.

@@ -6,6 +6,7 @@
 
 use super::load::{Load, Verdict, Want};
 use super::turns::Turns;
+use crate::hash::NumberMap;
 use crate::sync::cycle::Ticket;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(super) struct Waiters<K, V> {
     /// A queue for each kind of call that has waited. Kinds are few.
     queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
-    told: BTreeMap<Ticket, Verdict<K, V>>,
+    told: NumberMap<Ticket, Verdict<K, V>>,
     pub(super) turns: Turns<K, V>,
     /// The newer load that takes the place of this one, until the waiters are told.
     pub(super) replaced_by: Option<Arc<Load<K, V>>>,
@@ -34,7 +35,7 @@ impl<K, V> Default for Waiters<K, V> {
     fn default() -> Self {
         Self {
             queues: Vec::new(),
-            told: BTreeMap::new(),
+            told: NumberMap::default(),
             turns: Turns::default(),
             replaced_by: None,
         }

@@ -260,7 +260,7 @@ impl Pool {
         open: impl Fn(NonNull<u8>, NonNull<u8>),
     ) -> NonNull<u8> {
         if self.returned.is_empty() {
-            self.take_free(open);
+            self.take_free(&open);
         }
         let slot = self.take_returned(recycled);
         slot.expect("one was taken from a region")
@@ -287,7 +287,7 @@ impl Pool {
     }
 
     /// Takes some slots that are free, from the regions, as if they had come back.
-    fn take_free(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
+    fn take_free(&mut self, open: &dyn Fn(NonNull<u8>, NonNull<u8>)) {
         let number = match self.partial.last() {
             Some(&number) => number,
             None => self.grow(open),
@@ -310,13 +310,14 @@ impl Pool {
     pub(super) fn reserve(&mut self, recycled: &Recycled, open: impl Fn(NonNull<u8>, NonNull<u8>)) {
         // In this order: mostly the line of the owner's lock answers, which the caller has.
         if recycled.left == 0 && self.returned.is_empty() && self.slots == self.used {
-            self.grow(open);
+            self.grow(&open);
         }
     }
 
     /// Allocates another region and opens its chunks. Returns its number.
+    // One function for all kinds of slots: it is large.
     #[cold]
-    fn grow(&mut self, open: impl Fn(NonNull<u8>, NonNull<u8>)) -> u32 {
+    fn grow(&mut self, open: &dyn Fn(NonNull<u8>, NonNull<u8>)) -> u32 {
         let Shape {
             size,
             slots,

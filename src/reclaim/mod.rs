@@ -67,6 +67,7 @@ mod scheme;
 pub(crate) use scheme::{Grace, Pin};
 
 use crate::atomic64::AtomicU64;
+use crate::hash::NumberMap;
 #[cfg(not(feature = "crossbeam-epoch"))]
 use crate::sync::epoch_atomics as atomics;
 use crate::sync::thread_local;
@@ -76,7 +77,6 @@ use scheme::Epoch as Scheme;
 use scheme::Scheme;
 use scheme::{Record, Registration};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -191,7 +191,7 @@ thread_local! {
 /// The registrations of a thread.
 #[derive(Default)]
 struct Registrations {
-    known: BTreeMap<u64, Registration>,
+    known: NumberMap<u64, Registration>,
     /// How many more registrations come before one runs a cleanup. The first runs one.
     until_cleanup: usize,
 }

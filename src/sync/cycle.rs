@@ -26,18 +26,20 @@
 
 use super::place::{self, Stage};
 use crate::atomic64::AtomicU64;
+use crate::hash::NumberMap;
 use crate::stripe::thread_number;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The wait of each waiting thread. Always `parking_lot`'s: an explorer's threads do not look for
 /// cycles.
-static WAITING_THREADS: parking_lot::Mutex<BTreeMap<u64, Wait>> =
-    parking_lot::const_mutex(BTreeMap::new());
+static WAITING_THREADS: parking_lot::Mutex<NumberMap<u64, Wait>> =
+    parking_lot::const_mutex(HashMap::with_hasher(BuildHasherDefault::new()));
 
-fn waiting_threads() -> parking_lot::MutexGuard<'static, BTreeMap<u64, Wait>> {
+fn waiting_threads() -> parking_lot::MutexGuard<'static, NumberMap<u64, Wait>> {
     WAITING_THREADS.lock()
 }
 
@@ -62,7 +64,7 @@ enum Outlook {
 }
 
 /// Where a wait of the thread `me` for the thread `first` leads.
-fn follow(waits: &BTreeMap<u64, Wait>, me: u64, first: Option<u64>) -> Outlook {
+fn follow(waits: &NumberMap<u64, Wait>, me: u64, first: Option<u64>) -> Outlook {
     let mut next = first;
     let mut others = 0;
     let mut loads = 0;
