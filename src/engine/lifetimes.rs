@@ -4,7 +4,7 @@
 //! A write asks the policy with no lock held, and confirms under the shard's lock that the answer
 //! still fits: [`TimedAnswer::supersede`].
 
-use crate::expiry::{Asks, ErasedExpiry};
+use crate::expiry::{Asks, ErasedExpiry, Updates};
 use crate::listener::RemovalCause;
 use crate::node::{NodePtr, Times};
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
@@ -87,9 +87,6 @@ pub(crate) struct Lifetimes<K, V> {
     pub(crate) time_to_idle: Option<Duration>,
     /// The operations about which the policy is asked; none without a policy.
     pub(crate) policy_asks: Asks,
-    /// The policy answers an update as it answers a new entry, so a write need not find out whether
-    /// there is an entry.
-    updates_as_new: bool,
     /// There is a cache-wide limit on lifetimes.
     limited: bool,
     /// Whether a read may move the deadline, according to the settings.
@@ -130,7 +127,6 @@ impl<K, V> Lifetimes<K, V> {
             .map_or(Asks::ONLY_NEW, |policy| policy.asks());
         Self {
             policy_asks,
-            updates_as_new: policy_asks.updates && !policy_asks.times,
             limited: time_to_live.is_some() || time_to_idle.is_some(),
             reads_extend: policy_asks.reads || time_to_idle.is_some(),
             has_own_column: needs_own_column(time_to_live, time_to_idle, policy.is_some()),
@@ -412,12 +408,16 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
             }
             (_, None) => Answer::Fixed(NEVER),
             (_, Some(policy)) => {
-                // If the entry is due, this claims it, so that the answer for a new entry stays
-                // valid.
-                let there = found.filter(|_| !self.updates_as_new);
-                match there.and_then(|old| old.claim_unless_live(now)) {
+                let updates = self.policy_asks.updates;
+                let mut live = None;
+                if let (Some(old), Updates::Leave | Updates::Asked) = (found, updates) {
+                    // If the entry is due, this claims it, so that the answer for a new entry stays
+                    // valid.
+                    live = old.claim_unless_live(now);
+                }
+                match live {
                     None => Answer::Fixed(policy.deadline_of_new(entry(), clock, now)),
-                    Some(_) if !self.policy_asks.updates => Answer::Stays,
+                    Some(_) if updates == Updates::Leave => Answer::Stays,
                     // The policy is told the wanted deadline. If it keeps that, the own one stays.
                     Some(deadline) => {
                         match policy.deadline_of_update(entry(), clock, now, deadline) {

@@ -59,6 +59,18 @@ pub(crate) trait ErasedExpiry<K, V>: Send + Sync {
     fn inherits_reads(&self) -> bool;
 }
 
+/// What an update does to the deadline of a live entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(unreachable_pub)]
+pub enum Updates {
+    /// It leaves the deadline. The policy is not asked.
+    Leave,
+    /// It gives the deadline of a new entry, whatever time is left.
+    AsNew,
+    /// The policy is asked, and told the time that is left.
+    Asked,
+}
+
 /// Which calls and arguments a policy needs: all of them, for a policy of the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // `pub`, but not reachable from outside the crate. So a user's policy cannot override the method of
@@ -67,10 +79,8 @@ pub(crate) trait ErasedExpiry<K, V>: Send + Sync {
 pub struct Asks {
     /// Whether a read can move the deadline.
     pub(crate) reads: bool,
-    /// Whether an update can.
-    pub(crate) updates: bool,
-    /// Whether the policy looks at the instants and at the time left that it is told. If not, it
-    /// answers an update, if it is asked about updates, as it does a new entry.
+    pub(crate) updates: Updates,
+    /// Whether the policy looks at the instants and at the time left that it is told.
     pub(crate) times: bool,
 }
 
@@ -78,14 +88,14 @@ impl Asks {
     /// Everything: for a policy of which the crate knows nothing.
     pub(crate) const ALL: Self = Self {
         reads: true,
-        updates: true,
+        updates: Updates::Asked,
         times: true,
     };
 
     /// Only new entries, whatever the time.
     pub(crate) const ONLY_NEW: Self = Self {
         reads: false,
-        updates: false,
+        updates: Updates::Leave,
         times: false,
     };
 }

@@ -32,7 +32,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use erased::{Asks, ErasedExpiry};
+pub(crate) use erased::{Asks, ErasedExpiry, Updates};
 pub use ready::{
     Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing,
     creating, jittered, never, until, writes_only, writing,

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
-use super::erased::Asks;
+use super::erased::{Asks, Updates};
 use crate::expiry::forward;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
@@ -425,7 +425,11 @@ where
     fn __asks(&self) -> Asks {
         Asks {
             reads: READS,
-            updates: UPDATES,
+            updates: if UPDATES {
+                Updates::AsNew
+            } else {
+                Updates::Leave
+            },
             times: false,
         }
     }
@@ -455,7 +459,8 @@ where
     fn __asks(&self) -> Asks {
         Asks {
             reads: false,
-            ..Asks::ALL
+            updates: Updates::AsNew,
+            times: true,
         }
     }
 }

@@ -126,6 +126,23 @@ fn insert_until_and_put_until_end_at_exactly_their_instant_whatever_the_policy_s
     }
 }
 
+/// The idle limit has left the former value as long as the new one is to live. That is no sign that
+/// the policy leaves the former one's own end.
+#[test]
+fn until_ends_a_value_at_its_instant_though_an_idle_limit_ends_the_former_one_there() {
+    let clock = ManualTicker::new();
+    let cache = builder(&clock)
+        .expire_after(until(|_: &u32, token: &Token| *token))
+        .time_to_idle(secs(10))
+        .build();
+    let now = cache.policy().now();
+    cache.insert(1, Some(now + secs(100)));
+    cache.insert(1, Some(now + secs(10)));
+    clock.advance(secs(9));
+    assert!(cache.get(&1).is_some());
+    assert_ends_in(&cache, &clock, 1, secs(1));
+}
+
 #[test]
 fn the_earliest_of_the_instant_and_the_limits_holds() {
     let clock = ManualTicker::new();
