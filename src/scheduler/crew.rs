@@ -34,9 +34,11 @@
 
 use super::gate::{self, CacheRef, CacheWork};
 use crate::contain::contain;
+use crate::hash::NumberMap;
 use crate::sync::{IS_MODEL, thread_local};
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 // The standard library's locks: models run no threads of the crate.
@@ -132,7 +134,7 @@ struct CrewState {
     /// How many caches were built and have not ended.
     caches: usize,
     /// When each member runs next, by its address: a cache is a member from its first request.
-    members: BTreeMap<usize, Option<Instant>>,
+    members: NumberMap<usize, Option<Instant>>,
     schedule: BTreeMap<(Instant, usize), CacheRef>,
     /// The jobs that wait for a thread; no runs.
     jobs: VecDeque<Job>,
@@ -157,7 +159,7 @@ impl Crew {
         Self {
             state: Mutex::new(CrewState {
                 caches: 0,
-                members: BTreeMap::new(),
+                members: HashMap::with_hasher(BuildHasherDefault::new()),
                 schedule: BTreeMap::new(),
                 jobs: VecDeque::new(),
                 moved_at: None,
@@ -281,8 +283,7 @@ impl Crew {
             }
             Err(error) => {
                 state.failed_at = Some(now);
-                let has_none = state.busy == 0 && !state.has_keeper;
-                self.failed.store(has_none, Ordering::Relaxed);
+                self.failed.store(!state.has_threads(), Ordering::Relaxed);
                 report(&error);
                 false
             }
@@ -362,20 +363,26 @@ impl Crew {
         let mut late = 0;
         while state.has_time_to_keep() {
             let now = Instant::now();
+            // First: there may always be a run that is due.
+            let is_held_up = state.is_held_up(now);
+            let mut lacks_threads = false;
+            if is_held_up {
+                state.moved_at = Some(now);
+                let wanted = state.busy.clamp(1, state.jobs.len());
+                let started = (0..wanted).all(|_| self.start(&mut state, JOBS));
+                lacks_threads = !started && state.busy == 0;
+            }
             if let Some(job) = state.take_due(now) {
                 state = self.run(state, job);
                 continue;
             }
-            if state.is_held_up(now) {
-                state.moved_at = Some(now);
-                let wanted = state.busy.clamp(1, state.jobs.len());
-                let started = (0..wanted).all(|_| self.start(&mut state, JOBS));
-                if !started && state.busy == 0 {
-                    // There is no other thread: a slow listener delays all caches.
-                    if let Some(job) = state.take_job() {
-                        state = self.run(state, job);
-                    }
+            if lacks_threads {
+                // There is no other thread: a slow listener delays all caches.
+                if let Some(job) = state.take_job() {
+                    state = self.run(state, job);
                 }
+            }
+            if is_held_up {
                 continue;
             }
             let most = state.time_to_sleep(now);
