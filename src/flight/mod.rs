@@ -50,6 +50,6 @@ mod turns;
 mod waiters;
 
 pub(crate) use load::{AfterRun, Load, Outcome, RevokedBy, Verdict, Want, wake_all};
-pub(crate) use table::{Loads, RevokedLoad};
+pub(crate) use table::{FIRST_PLACE, Loads, RevokedLoad};
 pub(crate) use timeouts::Timeouts;
 pub(crate) use turns::MOST_SPIN;

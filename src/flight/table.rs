@@ -13,8 +13,8 @@ pub(crate) struct Loads<K, V> {
     /// One of them, if there is any: all that a write reads of a shard without loads. Mostly there
     /// is one at a time.
     first: Option<Arc<Load<K, V>>>,
-    /// The others, by the hashes of their keys and their addresses.
-    others: BTreeMap<(u64, usize), Arc<Load<K, V>>>,
+    /// The others.
+    others: BTreeMap<LoadPlace, Arc<Load<K, V>>>,
 }
 
 /// A load that was revoked. Its drop tells the calls that are to look again: no lock and no pin may
@@ -28,8 +28,13 @@ impl<K, V> Drop for RevokedLoad<K, V> {
     }
 }
 
-/// Where a load stands among the others.
-fn place<K, V>(load: &Arc<Load<K, V>>) -> (u64, usize) {
+/// Where a load stands among the others: by the hash of its key and its address.
+pub(crate) type LoadPlace = (u64, usize);
+
+/// No load stands before it.
+pub(crate) const FIRST_PLACE: LoadPlace = (0, 0);
+
+fn place<K, V>(load: &Arc<Load<K, V>>) -> LoadPlace {
     (load.hash, Arc::as_ptr(load).addr())
 }
 
@@ -53,14 +58,10 @@ impl<K, V> Loads<K, V> {
         !self.is_empty() && self.of_hash(hash).next().is_some()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Load<K, V>>> {
-        self.first.iter().chain(self.others.values())
-    }
-
     /// How many loads there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.all().count()
+        self.first.iter().count() + self.others.len()
     }
 
     /// The loads of the keys with this hash.
@@ -113,11 +114,35 @@ impl<K, V> Loads<K, V> {
         RevokedLoad(load)
     }
 
-    /// Revokes all loads.
+    /// Revokes at most so many loads, from a place on. Returns them, and from which place on the
+    /// next call has to go on; `None` once each load that was here at the first call is revoked.
+    /// The first call begins at the [first place](FIRST_PLACE).
     #[cold]
-    pub(crate) fn revoke_all(&mut self, by: RevokedBy) -> Vec<RevokedLoad<K, V>> {
-        let all: Vec<_> = self.all().cloned().collect();
-        all.into_iter().map(|load| self.revoke(load, by)).collect()
+    pub(crate) fn revoke_from(
+        &mut self,
+        from: LoadPlace,
+        most: usize,
+        by: RevokedBy,
+    ) -> (Vec<RevokedLoad<K, V>>, Option<LoadPlace>) {
+        let next: Vec<_> = (self.others.range(from..).take(most).map(|(_, load)| load))
+            .cloned()
+            .collect();
+        let mut rest = None;
+        match next.last() {
+            Some(last) if next.len() == most => {
+                let (hash, address) = place(last);
+                rest = Some((hash, address + 1));
+            }
+            _ => {}
+        }
+        let mut revoked: Vec<_> = next.into_iter().map(|load| self.revoke(load, by)).collect();
+        if rest.is_none() {
+            // At last: one of the others may have become the first since the first call.
+            if let Some(first) = self.first.clone() {
+                revoked.push(self.revoke(first, by));
+            }
+        }
+        (revoked, rest)
     }
 }
 

@@ -4,14 +4,15 @@
 use super::transact::{Change, Decision, Hold, Tried};
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, WriteOutcome};
-use crate::flight::{RevokedBy, RevokedLoad};
+use crate::flight::{FIRST_PLACE, RevokedBy, RevokedLoad};
 use crate::listener::RemovalCause;
 use crate::map::{Confirmed, Occupied, Shard, Walk};
 use crate::node::NodePtr;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
 
-/// Removals under one hold of a shard's lock, where all entries are taken out.
+/// Removals of entries, or revocations of loads, under one hold of a shard's lock, where all are
+/// taken out.
 const REMOVALS_PER_HOLD: usize = 64;
 
 impl<K, V> Engine<K, V> {
@@ -80,16 +81,24 @@ impl<K, V> Engine<K, V> {
     /// It compares no keys, and takes out many nodes under one hold of the lock.
     pub(crate) fn take_all(&self) {
         let (map, mut walk, mut nodes) = (&self.map, Walk::default(), Vec::new());
+        // The loads of a shard that are still to be revoked, from this place on.
+        let mut loads_left = Some(FIRST_PLACE);
         while walk.shard < map.shards() {
             // Dropped after the pin, also if the ticker panics.
             let mut after = AfterRemovals::new(self);
             let pin = self.pin();
             let mut shard = map.lock_shard(walk.shard);
-            // Revoke the loads that began before this call. What they have stored already is
-            // removed below.
-            if walk.position == 0 && !shard.loads().is_empty() {
-                after.revoked = shard.change_loads(|loads| loads.revoke_all(RevokedBy::Overwrite));
+            // First revoke the loads that began before this call. What they have stored already is
+            // removed afterwards.
+            if let (Some(from), false) = (loads_left, shard.loads().is_empty()) {
+                (after.revoked, loads_left) = shard.change_loads(|loads| {
+                    loads.revoke_from(from, REMOVALS_PER_HOLD, RevokedBy::Overwrite)
+                });
+                if loads_left.is_some() {
+                    continue;
+                }
             }
+            loads_left = None;
             let mut visited = 0;
             while walk.shard == shard.number() && visited < REMOVALS_PER_HOLD {
                 map.next_group(&mut walk, &pin, &mut nodes);
@@ -101,6 +110,9 @@ impl<K, V> Engine<K, V> {
                         after.outcome = Some(WriteOutcome::of_removal(&shard, NEVER));
                     }
                 }
+            }
+            if walk.shard != shard.number() {
+                loads_left = Some(FIRST_PLACE);
             }
         }
     }

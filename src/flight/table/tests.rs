@@ -41,9 +41,36 @@ fn revoked_loads_leave_the_table() {
     let mut loads = Loads::<u8, ()>::new();
     let all = [load(1, 10), load(1, 20), load(2, 30)];
     all.iter().for_each(|load| loads.add(Arc::clone(load)));
-    assert_eq!(loads.revoke_all(RevokedBy::Overwrite).len(), 3);
+    let (revoked, rest) = loads.revoke_from(FIRST_PLACE, 64, RevokedBy::Overwrite);
+    assert_eq!((revoked.len(), rest), (3, None));
     assert!(loads.is_empty() && all.iter().all(|load| !load.is_current()));
     // The end of a run may come later.
     all.iter().for_each(|load| loads.remove(load));
     assert!(loads.is_empty());
+}
+
+/// In holds of the lock, between which loads end and begin.
+#[test]
+fn all_loads_are_revoked_a_few_at_a_time() {
+    let mut loads = Loads::<u8, ()>::new();
+    let all: Vec<_> = (0..100).map(|key| load(u64::from(key % 10), key)).collect();
+    all.iter().for_each(|load| loads.add(Arc::clone(load)));
+    let mut from = Some(FIRST_PLACE);
+    let mut holds = 0;
+    while let Some(place) = from {
+        let (revoked, rest) = loads.revoke_from(place, 8, RevokedBy::Overwrite);
+        assert!(revoked.len() <= 9);
+        from = rest;
+        holds += 1;
+        // The first one ends, and one of the others takes its place.
+        if let Some(first) = loads.first.clone() {
+            loads.remove(&first);
+            first.revoke(RevokedBy::Overwrite);
+        }
+        if from.is_some() {
+            loads.add(load(holds % 3, 200));
+        }
+    }
+    assert!(all.iter().all(|load| !load.is_current()));
+    assert!(holds > 5);
 }
