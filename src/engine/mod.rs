@@ -285,7 +285,6 @@ impl<K, V> Engine<K, V> {
         (&first[0], others)
     }
 
-    #[cfg(test)]
     pub(crate) fn parts(&self) -> usize {
         self.parts.len()
     }
@@ -527,12 +526,6 @@ impl<K, V> Drop for Engine<K, V> {
 const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> Engine<K, V> {
-    /// Drains the buffers, so that the size policy knows all uses and entries. Runs destructors, so
-    /// the caller holds no pin.
-    pub(crate) fn bring_up_to_date(&self) {
-        self.run_all(Plan::CATCH_UP);
-    }
-
     /// Visits at most `most` entries of each part that its size policy knows, from the first victim
     /// to the last; none in a cache without a bound. The lock is given up after some hundred
     /// entries, so the policy changes meanwhile: an entry may be visited twice or not at all.

@@ -119,15 +119,21 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// After a call that has removed many entries: drops those that no thread reads, if the
-    /// listener has heard of them.
-    pub(crate) fn free_removed(&self) {
+    /// Drains the buffers, so that the size policy knows all uses and entries; evicts, and has the
+    /// listener called for that. Runs destructors, so the caller holds no pin.
+    pub(crate) fn catch_up(&self) {
         self.run_all(Plan::CATCH_UP);
         if self.tells_callers() {
             self.deliver_here();
         } else {
             self.offer_or_deliver();
         }
+    }
+
+    /// After a call that has removed many entries: drops those that no thread reads, if the
+    /// listener has heard of them.
+    pub(crate) fn free_removed(&self) {
+        self.catch_up();
         self.run_reclaim();
         // The scheduler thread may have taken some of them out.
         self.await_freed(Instant::now() + MAX_DESTRUCTOR_WAIT);
@@ -298,7 +304,7 @@ impl<K, V> Engine<K, V> {
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due, or
     /// waits for the listener.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        self.run_all(Plan::CATCH_UP);
+        self.catch_up();
         if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }

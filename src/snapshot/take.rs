@@ -106,7 +106,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         let engine = self.engine();
         let count = self.entry_count() as usize;
         let mut ranks = HashMap::with_capacity_and_hasher(count, RandomState::default());
-        engine.bring_up_to_date();
+        engine.catch_up();
         engine.walk_by_eviction(usize::MAX, |rank, entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
             ranks.insert(entry.address(), (entry.uses.get(), rank));

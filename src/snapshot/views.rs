@@ -215,7 +215,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     fn bring_up_to_date(&self) {
         let engine = self.cache.engine();
         if engine.max_capacity().is_some() {
-            engine.bring_up_to_date();
+            engine.catch_up();
         }
     }
 
@@ -256,6 +256,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         let engine = self.cache.engine();
         let mut nodes = Vec::new();
         if engine.max_capacity().is_some() {
+            // Before the walk: that pushes under the maintenance lock.
+            nodes.reserve((engine.map.len() as usize).min(most.saturating_mul(engine.parts())));
             engine.walk_by_eviction(most, |order, entry| {
                 nodes.push((rank(order, entry.uses.get()), entry.node()));
             });

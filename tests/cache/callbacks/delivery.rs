@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use crate::support::census::{Census, Counted};
 use crate::support::record::Record;
 use crate::support::{Gate, millis, must_end, secs, until};
 use wheelhouse::RemovalCause::{Expired, Explicit, Replaced, Size};
@@ -215,6 +216,55 @@ fn a_caller_tells_what_it_expires_and_evicts() {
     assert_eq!((expired, evicted), (1_000, 18_000));
     let threads = threads.lock().unwrap();
     assert!(threads.iter().all(|(id, _)| *id == thread::current().id()));
+}
+
+/// No write comes after the new bound: the call that evicts tells.
+#[test]
+fn a_call_that_looks_at_the_cache_and_so_evicts_tells_what_it_has_evicted() {
+    type Look = fn(&Cache<u32, u32>);
+    let looks: [Look; 5] = [
+        |cache| _ = cache.policy().hottest(1),
+        |cache| _ = cache.policy().coldest(1),
+        |cache| _ = cache.policy().first_to_evict(1),
+        |cache| _ = cache.snapshot(),
+        |cache| _ = cache.next_maintenance_in(),
+    ];
+    for (number, look) in looks.iter().enumerate() {
+        for delivery in [Delivery::Caller, Delivery::Background] {
+            let (tell, told) = mpsc::channel();
+            let cache = Cache::builder()
+                .delivery(delivery)
+                .ticker(ManualTicker::new())
+                .scheduler(Scheduler::disabled())
+                .max_capacity(100)
+                .removal_listener(move |_: &u32, _: &u32, cause| _ = tell.send(cause))
+                .build();
+            (0..100).for_each(|key| cache.insert(key, 0));
+            cache.policy().set_max_capacity(10);
+            look(&cache);
+            assert_eq!(cache.entry_count(), 10, "{number}");
+            let limit = match delivery {
+                Delivery::Caller => Duration::ZERO,
+                _ => SOON,
+            };
+            for _ in 0..90 {
+                assert_eq!(told.recv_timeout(limit), Ok(Size), "{number} {delivery:?}");
+            }
+        }
+    }
+}
+
+/// The run that the write has requested comes before the listener has returned.
+#[test]
+fn what_a_slow_listener_of_a_caller_has_heard_of_is_dropped_soon() {
+    let census = Census::default();
+    let cache = Cache::builder()
+        .delivery(Delivery::Caller)
+        .removal_listener(|_: &u32, _: &Counted<()>, _| thread::sleep(millis(100)))
+        .build();
+    cache.insert(1, census.counted(()));
+    cache.invalidate(&1);
+    until("the value is dropped", || census.alive() == 0);
 }
 
 #[test]
