@@ -56,7 +56,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How many notifications a thread delivers before other caches get their turn.
-const CALLS_PER_TURN: u64 = 1024;
+pub(super) const CALLS_PER_TURN: u64 = 1024;
 
 /// Notifications in a chunk: so many are taken back together, at most, when they are delivered.
 const CHUNK_LEN: usize = 32;
@@ -422,9 +422,9 @@ impl<K, V> Engine<K, V> {
         let most = notifier.delivered() + CALLS_PER_TURN;
         let mut frees = false;
         notifier.deliver(most, |told| {
-            // A thread that waits for deliveries frees them itself.
-            frees |= !notifier.has_waiters();
             self.take_back(told);
+            // A thread that waits for deliveries, and so sees these, frees them itself.
+            frees |= !notifier.has_waiters();
         });
         notifier.end_offer();
         if frees && !waking.cache.is_closed() {

@@ -6,7 +6,8 @@
 //! to evict or memory to free; the run may come [`COALESCE_DELAY`] later, so that many writes share
 //! one run. *By a moment*: its entry has a deadline; or calls wait for a load that becomes overdue.
 //! `armed` is the moment for which a run is arranged; a writer whose entry is due later finds that
-//! with one load and requests nothing.
+//! with one load and requests nothing. A run that begins takes this moment. It stays `promised`
+//! until the run ends: a destructor or a listener may hold the run up.
 //!
 //! # Invariants
 //!
@@ -81,6 +82,9 @@ impl Drop for Run<'_> {
 
 pub(crate) struct Waking {
     armed: AtomicU64,
+    /// The earliest of `armed` and the moment of the run that is under way. Relaxed: it only makes
+    /// calls do the work of a run. If several are under way, the first to end resets it.
+    promised: AtomicU64,
     soon: AtomicBool,
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
     /// which to run again, if the last run asked for that because readers hold memory, or because
@@ -95,6 +99,7 @@ impl Waking {
     pub(crate) fn new(scheduler: Scheduler, cache: CacheRef) -> Self {
         Self {
             armed: AtomicU64::new(NEVER),
+            promised: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
             retry: Mutex::new(None),
             scheduler,
@@ -109,14 +114,15 @@ impl Waking {
     pub(crate) fn is_due_for_callers(&self, now: u64, clock: &Clock) -> bool {
         if !self.scheduler.callers_maintain() {
             let latest = now.wrapping_sub(STUCK_AFTER);
-            return now != NEVER && self.is_run_due(latest) && self.scheduler.is_shared();
+            let promised = self.promised.load(Ordering::Relaxed);
+            return now != NEVER && time::is_due(latest, promised) && self.scheduler.is_shared();
         }
-        let armed = self.armed.load(Ordering::Relaxed);
-        if armed == NEVER {
+        let promised = self.promised.load(Ordering::Relaxed);
+        if promised == NEVER {
             return false;
         }
         let now = if now == NEVER { clock.now() } else { now };
-        time::is_due(now, armed)
+        time::is_due(now, promised)
     }
 
     /// Whether no run within [`COALESCE_DELAY`] is requested yet, and there is a thread or an alarm
@@ -178,6 +184,8 @@ impl Waking {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
+        let promised = time::earlier(self.promised.load(Ordering::Relaxed), moment, now);
+        self.promised.store(promised, Ordering::Relaxed);
         // This call of the waker replaces the one before, so it has to come early enough for every
         // reason to run. The delay of the retry starts again.
         let mut after = time::time_left(now, moment).unwrap_or(COALESCE_DELAY);
@@ -187,6 +195,11 @@ impl Waking {
         if let Some(until_retry) = *retry {
             after = after.min(until_retry);
         }
+        after = after.min(match time::time_left(now, promised) {
+            Some(left) if !left.is_zero() => left,
+            // A run is at this work, unless user code holds it up.
+            _ => Duration::from_nanos(STUCK_AFTER),
+        });
         self.call_waker(after, &mut retry);
     }
 
@@ -198,6 +211,7 @@ impl Waking {
             *retry = Some(RETRY);
             self.soon.store(false, Ordering::SeqCst);
             self.armed.store(NEVER, Ordering::SeqCst);
+            self.promised.store(NEVER, Ordering::Relaxed);
             resume_unwind(payload);
         }
     }
@@ -242,6 +256,7 @@ impl Waking {
         // Without a clock: they lie less than 2^63 ns from each other.
         let armed = time::earlier(requested, moment, now.unwrap_or(any));
         self.armed.store(armed, Ordering::SeqCst);
+        self.promised.store(armed, Ordering::Relaxed);
         let left = match now {
             Some(now) => time::time_left(now, armed),
             None => None,

@@ -45,6 +45,7 @@
 //! limit: by one for each node at most, since one event tells of all moves until it is taken. They
 //! add no weight and retire nothing.
 
+use super::delivery::CALLS_PER_TURN;
 use super::freeing::FREED_PER_RUN_PASS;
 use super::pass::{Drain, Evict, Expire, Passed, Plan, RUN_BUDGET};
 use super::waking::Run;
@@ -471,13 +472,19 @@ impl<K, V> Engine<K, V> {
             self.deliver_here();
             state = part.state.lock();
         }
+        let keeps_values = !state.freeing.is_empty();
         let retired = state.freeing.retired;
         // As many as came in, plus a bounded part of the rest.
         self.free_some(part, state, applied + self.caller_budget);
+        if tells && keeps_values {
+            // The run that this write has requested may have come while the listener was called.
+            self.waking.request_soon(&self.clock);
+        }
         self.await_reclaim(part, retired);
-        // The run that the writer has requested offers a delivery, if a thread runs it.
+        // The run that the writer has requested offers a delivery, if a thread runs it, and soon.
         let no_run_comes = stood_for_run || self.waking.scheduler.callers_maintain();
-        if !tells && no_run_comes {
+        let is_late = self.delivery.is_some() && self.notifier.waiting() >= CALLS_PER_TURN;
+        if !tells && (no_run_comes || is_late) {
             self.offer_or_deliver();
         }
     }

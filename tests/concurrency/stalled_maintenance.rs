@@ -258,3 +258,68 @@ fn writers_do_the_maintenance_if_no_thread_runs_it() {
     assert_eq!(census.alive() as u64, cache.entry_count());
     assert!(cache.entry_count() <= CAPACITY);
 }
+
+/// A value whose drop passes a barrier.
+#[derive(Clone)]
+struct Passes(Option<Arc<Barrier>>);
+
+impl Drop for Passes {
+    fn drop(&mut self) {
+        if let Some(barrier) = &self.0 {
+            barrier.pass();
+        }
+    }
+}
+
+/// A cache whose entry expires soon, and the scheduler thread in the drop of its value.
+fn with_a_destructor_that_hangs(
+    clock: &ManualTicker,
+    barrier: &Arc<Barrier>,
+) -> Cache<u64, Passes> {
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::background())
+        .expiry_resolution(millis(1))
+        .build();
+    barrier.shut();
+    cache.insert_with_ttl(1, Passes(None), secs(3_600));
+    cache.insert_with_ttl(2, Passes(Some(Arc::clone(barrier))), millis(1));
+    clock.advance(secs(1));
+    until("the drop", || barrier.waiting.load(Ordering::SeqCst));
+    cache
+}
+
+#[test]
+fn writers_remove_what_is_due_while_the_scheduler_thread_hangs_in_a_destructor_of_their_cache() {
+    let _alone = crate::alone();
+    let (clock, barrier) = (ManualTicker::new(), Arc::new(Barrier::default()));
+    let open = OpensAtLast(Arc::clone(&barrier));
+    let cache = with_a_destructor_that_hangs(&clock, &barrier);
+    clock.advance(secs(7_200));
+    cache.insert(3, Passes(None));
+    assert_eq!(cache.entry_count(), 1);
+    drop(open);
+}
+
+#[test]
+fn a_listener_hears_of_evictions_while_the_scheduler_thread_hangs_in_another_cache() {
+    let _alone = crate::alone();
+    let (clock, barrier) = (ManualTicker::new(), Arc::new(Barrier::default()));
+    let open = OpensAtLast(Arc::clone(&barrier));
+    let other = with_a_destructor_that_hangs(&clock, &barrier);
+    let heard = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&heard);
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_capacity(100)
+        .removal_listener(move |_: &u64, _: &u64, _| _ = count.fetch_add(1, Ordering::Relaxed))
+        .build();
+    (0..10_000).for_each(|key| cache.insert(key, key));
+    let began = Instant::now();
+    until("the listener", || heard.load(Ordering::Relaxed) > 1_000);
+    assert!(
+        began.elapsed() < SOON / 2,
+        "the destructor may have returned"
+    );
+    drop(open);
+    drop(other);
+}

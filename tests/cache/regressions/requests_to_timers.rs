@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::support::acting::Acting;
 use crate::support::secs;
-use wheelhouse::{Alarm, Cache, EvictionPolicy, MaintenanceTask, ManualTicker, Scheduler};
+use wheelhouse::{
+    Alarm, Cache, EvictionPolicy, MaintenanceTask, ManualTicker, RemovalCause, Scheduler,
+};
 
 /// A scheduler that remembers its last request.
 #[derive(Clone, Default)]
@@ -165,4 +167,56 @@ fn a_caller_that_waits_for_a_destructor_has_set_the_alarm_before() {
     cache.run_pending_tasks();
     assert!(ended.load(Ordering::SeqCst), "it was not requested in time");
     dropping.join().unwrap();
+}
+
+/// The calls of a thread that is inside `run_pending_tasks`, and there in the listener.
+fn during_a_listener(
+    scheduler: Scheduler,
+    clock: &ManualTicker,
+    calls: impl FnOnce(&Cache<u32, u32>),
+) {
+    let (enters, entered) = mpsc::channel();
+    let (opens, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let cache = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(scheduler)
+        .removal_listener(move |_: &u32, _: &u32, cause| {
+            if cause == RemovalCause::Explicit {
+                _ = enters.send(());
+                _ = gate.lock().unwrap().recv();
+            }
+        })
+        .build();
+    cache.insert_with_ttl(1, 1, secs(5));
+    cache.run_pending_tasks();
+    cache.insert(2, 2);
+    cache.invalidate(&2);
+    std::thread::scope(|threads| {
+        threads.spawn(|| cache.run_pending_tasks());
+        entered.recv().unwrap();
+        calls(&cache);
+        drop(opens);
+    });
+}
+
+/// The call had taken the request for the run of the other entry, and kept it until its end.
+#[test]
+fn a_listener_that_run_pending_tasks_waits_for_delays_no_alarm() {
+    let (clock, alarm) = (ManualTicker::new(), Noted::default());
+    during_a_listener(Scheduler::custom(alarm.clone()), &clock, |cache| {
+        cache.insert_with_ttl(3, 3, secs(3600));
+        let told = alarm.0.lock().unwrap().as_ref().map(|(after, _)| *after);
+        assert!(told.is_some_and(|after| after <= secs(7)), "told {told:?}");
+    });
+}
+
+#[test]
+fn a_listener_that_run_pending_tasks_waits_for_keeps_no_caller_from_removing_what_is_due() {
+    let clock = ManualTicker::new();
+    during_a_listener(Scheduler::disabled(), &clock, |cache| {
+        clock.advance(secs(60));
+        cache.insert(3, 3);
+        assert_eq!(cache.entry_count(), 1);
+    });
 }
