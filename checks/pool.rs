@@ -1,4 +1,13 @@
 //! Pool 1, 2, 3 and 5, as assertions.
+//!
+//! # The bound of the recycled slots (`Pool::has_few_recycled`)
+//!
+//! If it held, it holds again after `n` slots have come and `2n` were returned to their regions,
+//! given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n follows from 2l <= u.
+//! (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more, since n(2l - n) >= 64 n;
+//! if l is less, from the first. One more recycled slot taken away does not change it:
+//! 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+
 #![allow(unsafe_code)]
 
 use super::{Next, Pool, Recycled, next};

@@ -32,11 +32,7 @@
 //! A pass stops where its budget ends, and the next one continues from there. Listeners, and the
 //! destructors of keys and values, run after the lock was released.
 //!
-//! # Which threads run passes
-//!
-//! - The scheduler thread ([`Engine::run_due`]) and `run_pending_tasks`
-//!   ([`Engine::run_pending`]), many passes in a row ([`runs`]).
-//! - Callers that help ([`writers`] has a table of them).
+//! Runs make many passes in a row ([`runs`]), and callers that help a few ([`writers`]).
 //!
 //! # The end of a cache
 //!

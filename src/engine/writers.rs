@@ -13,17 +13,8 @@
 //! | a read that has moved a deadline under its shard's lock | the batch has reached the soft limit | no | none: it holds a pin | no |
 //!
 //! A run is *due for callers* if its moment has come, and no thread wakes the cache; or if the
-//! scheduler thread is late by far: a destructor or a ticker of another cache holds it up. The
-//! functions of a writer:
-//!
-//! ```text
-//! help                  takes the lock of the part, or gives up (lock_to_help)
-//!   help_by_run         if a run is due: the other parts (help_others), then the own one
-//!   help_by_pass        else: a part in which entries are due, if the cache is full; the own one
-//!     help_own_part     a pass; over the bound: more evictions here (evict_excess), or in the
-//!                         heaviest part (help_heaviest)
-//!   finish_help         calls the listener or offers that, frees, waits if too much is unfreed
-//! ```
+//! scheduler thread is late by far: a destructor or a ticker holds it up, of this cache or of
+//! another one. DESIGN.md has a figure of the functions of a writer.
 //!
 //! # Where no thread wakes the cache
 //!

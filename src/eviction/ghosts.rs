@@ -28,11 +28,8 @@
 //!    [`GHOST_PERIODS`] periods old by either stamp.
 //!
 //! Cost: 8 bytes for each resident entry, 1 KiB at least; half a cache line for each eviction and
-//! for each insert of a new key. An event costs an addition and a comparison. The table takes one
-//! key for another with a probability of 8 in 32,768. Such a mistake costs as much as any wrong
-//! prediction of the policy. The table is allocated at the first eviction. It is allocated anew
-//! only if the number of entries leaves the bounds in [`fit`](Ghosts::fit); the old ghosts are then
-//! lost.
+//! for each insert of a new key. The table is allocated at the first eviction, and anew only if the
+//! number of entries leaves the bounds in [`fit`](Ghosts::fit); the old ghosts are then lost.
 
 use crate::node;
 

@@ -26,23 +26,16 @@
 //! eviction the oldest entries are those that were unused for longest.
 //!
 //! *The exact order of use* (`Lru`) is that of a window which is the whole cache: every use moves
-//! an entry to the newest end, and the oldest goes first. What was evicted is forgotten. So one
-//! pass over more keys than fit evicts all others, and a loop over slightly more keys than fit
-//! never hits.
+//! an entry to the newest end, and the oldest goes first. What was evicted is forgotten.
 //!
-//! An entry that expired leaves a ghost as an evicted one does. If its key returns, that says
-//! nothing about the size of the window: a larger window would not have kept the entry. So such a
-//! return does not vote on the window.
+//! An entry that expired leaves a ghost as an evicted one does. The return of its key does not vote
+//! on the window: a larger one would not have kept the entry.
 //!
 //! Each entry counts its *uses*. It has one byte for them, which is halved when the entry comes to
-//! the tail and was not used in this period. So the count says in how many of the last stretches of
-//! time the entry was used, and an entry that has gone cold loses its count. The count ranks
-//! entries for views and snapshots, and decides where order and duels say too little:
+//! the tail and was not used in this period. The count ranks entries for views and snapshots, and
+//! decides where order and duels say too little:
 //! - *The most used entry stays.* If the oldest entry of the window is to leave, but was used
-//!   clearly more than the oldest protected one, or last of all entries, that one leaves. Without
-//!   it, a key that is read between all others could leave: because a duel refused its promotion;
-//!   or because reads within a period are not ordered, and it stands where its first one has put
-//!   it.
+//!   clearly more than the oldest protected one, or last of all entries, that one leaves.
 //! - While the cache is *shrinking*, after a smaller bound, an entry that comes to the old end with
 //!   uses left goes back to the newest end. So those stay that were used most.
 //!
@@ -62,11 +55,9 @@
 //!
 //! # Cost
 //!
-//! If a protected entry was used in the same period already, as hot entries are, a further use
-//! counts it, and reads the node and one slot of the duels. Any other use relinks one entry,
-//! and so does every use while the cache is filling. A miss reads half a cache line of ghosts, an
-//! eviction another half. Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts
-//! for each entry, and 4 KiB for each cache. The policy tolerates lost reads.
+//! A use relinks one entry; if a protected entry was used in the same period already, it is only
+//! counted. A miss reads half a cache line of ghosts, an eviction another half. Memory, beside the
+//! entry's links, weight and two bytes: 8 bytes of ghosts for each entry, 4 KiB for each cache.
 //!
 //! # Origin
 //!

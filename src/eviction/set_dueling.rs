@@ -14,15 +14,8 @@
 //! | Late    | later, but a ghost of it was known              | -32       | (32 + s) / 64     |
 //! | Unknown | without a ghost, and the incumbent is long unused | -32       | s / 512, if > 0   |
 //!
-//! LIRS always promotes Recent. If a program walks back and forth through its keys, LIRS promotes
-//! the wrong half each time. Under such a workload the score of Recent falls here, and the
-//! protected queue stays as it is, which is best. Late promotes keys that are used often. The class
-//! Unknown matters when the workload changes. The old keys in the protected queue are then no
-//! longer used, and Unknown lets new keys replace them, even if there are too many new keys for the
-//! table of ghosts.
-//!
 //! A candidate of class Unknown wins only if its next use is a miss: a hit would have come from the
-//! window without any promotion.
+//! window without any promotion. DESIGN.md says what each class is for.
 //!
 //! # Invariants
 //!

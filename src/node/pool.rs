@@ -393,13 +393,8 @@ impl Pool {
         self.returned.reserve(emptied + most.min(self.used / 2));
     }
 
-    /// Whether the recycled slots are within the bound.
-    ///
-    /// If the bound held, it holds again after `n` slots have come and `2n` were returned to their
-    /// regions, given `l` recycled slots of `u` that are not free. 2(l - n) <= u - 2n follows from
-    /// 2l <= u. (l - n)^2 <= 32 (u - 2n) follows from l^2 <= 32 u if l is 64 or more, since
-    /// n(2l - n) >= 64 n; if l is less, from the first. One more recycled slot taken away does not
-    /// change it: 2(l - 1) <= u - 1, and (l - 1)^2 <= 32 (u - 1) in the same two ways.
+    /// Whether the recycled slots are within the bound. If it held, it holds again after `n` slots
+    /// have come and `2n` were returned to their regions (the proof: `checks/pool.rs`).
     fn has_few_recycled(&self, recycled: &Recycled) -> bool {
         let recycled = self.recycled(recycled) as u64;
         let used = self.used as u64;

@@ -29,10 +29,10 @@
 //!    thread only: it may be before a reading of another thread, by as much as the processor
 //!    executes ahead.
 //!
-//! If the counter steps (a machine that was suspended, or moved to another host), no anchor is
-//! fresh any more. If it stepped back, it lies far below the end of an anchor that was published
-//! before. If it stepped forward, readings by the old `offset` would pass `Instant::now()`. The
-//! next anchor shows either, and the process uses `Instant::now()` from then on.
+//! If the counter steps, as on a machine that was suspended, no anchor is fresh any more. If it
+//! stepped back, it lies far below the end of an anchor that was published before. If it stepped
+//! forward, readings by the old `offset` would pass `Instant::now()`. The next anchor shows either,
+//! and the process uses `Instant::now()` from then on.
 
 use super::anchor_parts::{AtomicBool, AtomicI64, AtomicU64, saturating_nanos};
 use std::sync::OnceLock;

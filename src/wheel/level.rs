@@ -25,8 +25,7 @@
 //! of a level is one tick of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
 //!
 //! - *No entry lands under the hand of an upper level.* `d` comes to level `l + 1` only if
-//!   `t_l(e) - t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`. If nanoseconds were
-//!   compared instead, an `e` slightly less than a turn away could share the tick of `now`.
+//!   `t_l(e) - t_l(now) >= len_l`, and then `t_(l+1)(e) - t_(l+1)(now) >= 1`.
 //! - *No entry is filed a turn too late or too early.* A level holds fewer than `len_l` different
 //!   ticks (level 0: exactly 64), so a bucket holds one tick at a time. Level 4 holds all other
 //!   entries, and its one bucket is visited at each of its ticks.

@@ -19,14 +19,11 @@
 //! an earlier deadline need a [`reschedule`](Wheel::reschedule).
 //!
 //! The wheel remembers nothing else between two calls. So the caller may stop at any entry, link
-//! and unlink any entry, pending or not, and continue at any later time. If a due bucket were
-//! spliced out as a whole, a pass that stops in the middle would leave a list that belongs to no
-//! bucket.
+//! and unlink any entry, pending or not, and continue at any later time.
 //!
 //! *Time goes back* when a clock does. Then the buckets whose tick is a turn or more away from the
-//! earlier hand become pending, and their entries are linked again. So the wheel's time is always
-//! the last one that it was given, no entry waits for the clock to catch up, and the caller gets
-//! none before its deadline. Steps within a tick cost nothing.
+//! earlier hand become pending, and their entries are linked again. So no entry waits for the clock
+//! to catch up, and the caller gets none before its deadline. Steps within a tick cost nothing.
 //!
 //! *Exactly now.* The bucket under the hand of level 0 holds deadlines that are due before its tick
 //! ends. [`sweep`](Wheel::sweep) makes it pending ahead of time, unless a lower bound on its

@@ -13,10 +13,7 @@
 //!
 //! # How a tag is sought
 //!
-//! If a look-up compared the words one by one, the branch predictor could not foresee at which word
-//! it stops. It would guess wrong about every second time, and the processor would lose all work
-//! that it has begun since, even of the next look-up. One comparison of all eight words has no
-//! branch that depends on where the tag stands.
+//! By one comparison of all eight words, which has no branch that depends on where the tag stands.
 //!
 //! Every x86-64 processor has SSE2: the upper 16 bits of each word are packed into one register and
 //! compared there. The compiler's intrinsics would read the words as plain memory while a writer

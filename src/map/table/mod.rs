@@ -11,13 +11,12 @@
 //! | `memory` | [`TableMemory`]: memory of arrays and overflow groups; [`TableState`]: what a writer has |
 //!
 //! A look-up reads the version and the array's word, compares the tags of the eight words of one
-//! group, and goes through the group's overflow chain if it has one. If it finds nothing, it
-//! reads the version again. The same version means that no node was moved meanwhile, so the miss is
-//! true; else the look-up starts over. A hit needs no second reading. A word in a home always names
-//! a node that is in the table. A stale word in an old array names a node that was in the table
-//! when the search began (table 7). The *home* of a hash is the group that its entries stand in.
-//! While the table resizes, there are two arrays, and the home is in one of them. The look-up asks
-//! in which, and believes the answer if the version is the same afterwards (table 5).
+//! group, and goes through the group's overflow chain if it has one. If it finds nothing, it reads
+//! the version again. The same version means that no node was moved meanwhile, so the miss is true;
+//! else the look-up starts over. A hit needs no second reading (table 7). The *home* of a hash is
+//! the group that its entries stand in. While the table resizes, there are two arrays, and the home
+//! is in one of them. The look-up asks in which, and believes the answer if the version is the same
+//! afterwards (table 5).
 //!
 //! [`Table::look`] examines one group, once. If that does not decide, the answer is `Retry`.
 //! [`Table::find`] always decides.

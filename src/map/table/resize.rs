@@ -16,9 +16,7 @@
 //! A *unit* moves in one piece from one array to the other. It is one group of the smaller array,
 //! and the groups of the larger array to which the same hashes belong.
 //!
-//! Readers may look at a unit while it moves: the writer stores the words of its entries in the new
-//! array, then says that the unit has moved, then moves the version on (table 3). The old words
-//! stay as they are (table 7).
+//! Readers may look at a unit while it moves (table 3); the old words stay as they are (table 7).
 //!
 //! # Invariants
 //!
