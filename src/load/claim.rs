@@ -373,13 +373,13 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     }
 
     /// The claim; `None` if the call has joined another call's load. One transaction, but for two
-    /// steps on the way: to tell the listener of a due entry, and to spin.
+    /// steps on the way: a due entry leaves, and the call spins.
     #[inline(always)]
     fn claim_or_join(&mut self, engine: &Engine<K, V>, may_lead: bool) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
         // Once only: the listener may store another entry that is due.
-        let mut tells_first = engine.tells_callers();
+        let mut expires_first = true;
         let mut spins = self.spins;
         let mut spins_until = None;
         // Declared before what a transaction holds: if a clone panics, the pin has ended when the
@@ -390,7 +390,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 engine,
                 call: &mut *self,
                 may_lead,
-                tells_first,
+                expires_first,
                 spins,
             };
             // What is held has the pin, and releases the waiters of an overdue load.
@@ -399,7 +399,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 Begun::Expired(outcome) => {
                     drop(held);
                     engine.after_write(outcome);
-                    tells_first = false;
+                    expires_first = false;
                 }
                 Begun::Near(load) => {
                     drop(held);
@@ -465,9 +465,9 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
     call: &'b mut Claimant<K, V, C>,
     /// Whether the call leads if the key has no load.
     may_lead: bool,
-    /// Whether a due entry only leaves: the listener hears of it before the call leads, since it
-    /// may load the key itself.
-    tells_first: bool,
+    /// Whether a due entry only leaves, before the call leads or waits: the listener, and
+    /// destructors that run now, may load the key themselves.
+    expires_first: bool,
     /// Whether the call spins before it joins a load that another thread runs.
     spins: bool,
 }
@@ -536,6 +536,9 @@ where
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
+                if self.expires_first {
+                    return Tried::Done(Begun::Expired(self.expire(spot, hold)));
+                }
                 due = Some(spot);
             } else if self.call.replaces == Replaces::Nothing {
                 return Tried::Again(now);
@@ -563,11 +566,6 @@ where
         }
         if !self.may_lead {
             return Tried::Done(Begun::Busy);
-        }
-        if self.tells_first {
-            if let Some(spot) = due {
-                return Tried::Done(Begun::Expired(self.expire(spot, hold)));
-            }
         }
         if let Some(load) = &idle {
             if !load.take_lead(self.call.ticket, now) {

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wheelhouse::compute::Op;
 use wheelhouse::{
-    Cache, Expiry, Leased, LoadError, LoadingCache, ManualTicker, async_loader_fn, loader_fn,
+    Cache, Expiry, Leased, LoadError, LoadingCache, ManualTicker, Scheduler, async_loader_fn,
+    loader_fn,
 };
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -515,4 +516,43 @@ fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_
     assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(1), "hangs");
     delivers.join().unwrap();
     assert_eq!(cache.get(&0), Some(1));
+}
+
+/// The call that finds an entry due also frees values. Their destructors may load the very key: the
+/// call leads no load of it yet.
+#[test]
+fn a_destructor_that_a_load_of_a_due_entry_runs_may_load_the_very_key() {
+    let clock = ManualTicker::new();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let loaded = Arc::new(AtomicUsize::new(0));
+    let cache: Arc<Cache<u32, Acting>> = Arc::new(
+        Cache::builder()
+            .ticker(clock.clone())
+            .scheduler(Scheduler::disabled())
+            .build(),
+    );
+    for _ in 0..20 {
+        cache.insert_with_ttl(1, Acting::idle(0), Duration::from_secs(1));
+        let own = Arc::downgrade(&cache);
+        let (begins, ends) = (Arc::clone(&inside), Arc::clone(&loaded));
+        let loads = move || {
+            begins.fetch_add(1, Ordering::SeqCst);
+            let cache = own.upgrade().expect("the test has it");
+            cache.get_with(1, || Acting::idle(2));
+            ends.fetch_add(1, Ordering::SeqCst);
+        };
+        cache.insert(3, Acting::when_dropped(3, loads));
+        cache.invalidate(&3);
+        clock.advance(Duration::from_secs(2));
+        // It looks at the key only as it begins.
+        _ = cache
+            .entry(1)
+            .and_compute_with(|_| Op::Put(Acting::idle(1)));
+        if inside.load(Ordering::SeqCst) > 0 {
+            break;
+        }
+    }
+    let inside = inside.load(Ordering::SeqCst);
+    assert!(inside > 0, "no destructor has run in the call");
+    assert_eq!(loaded.load(Ordering::SeqCst), inside);
 }
