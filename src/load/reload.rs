@@ -7,9 +7,9 @@ use super::guard::{Guard, ToCache};
 use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
-use crate::engine::{Engine, FromLoad, LifetimeSource, WriteOutcome};
+use crate::engine::{Engine, FromLoad, LifetimeSource, TimedAnswer, WriteOutcome};
 use crate::flight::{Load, Outcome};
-use crate::node::{NodePtr, Times};
+use crate::node::NodePtr;
 use crate::operations::{Decision, NextRefresh, Tried, set_refresh};
 use crate::refresh::usual_pause;
 use crate::stats::Count;
@@ -62,8 +62,8 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
     /// update would, and seals the load. `None` if the key has no live entry, or the load is no
     /// longer current.
     fn renew(&self, load: &Arc<Load<K, V>>, from: FromLoad) -> Option<WriteOutcome> {
-        // The deadline that moves; the times that the entry then has; and when it is stale.
-        type Answers = (u64, Times, Option<NextRefresh>);
+        // The deadline that moves; the policy's answer; and when the entry is stale.
+        type Answers = (u64, TimedAnswer, Option<NextRefresh>);
         let ask = |found: Option<NodePtr<K, V>>, last: Option<Answers>| {
             // While it is current no write comes, so only expiry or eviction takes the node away.
             if !load.is_current() {
@@ -76,12 +76,12 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
             let Some(deadline) = node.claim_unless_live(now) else {
                 return Decision::End(None);
             };
-            let (mut times, refresh) = match last {
-                Some((_, times, refresh)) => (times, refresh),
+            let (mut asked, refresh) = match last {
+                Some((_, asked, refresh)) => (asked, refresh),
                 None => self.ask_of_unchanged(node, from, now),
             };
-            times.written = now;
-            Decision::Apply((deadline, times, refresh))
+            asked.now = now;
+            Decision::Apply((deadline, asked, refresh))
         };
         self.change(load.hash, load.key(), ask, |answers, place, hold| {
             if !load.is_current() {
@@ -90,7 +90,9 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
             let Some(node) = place.node() else {
                 return Tried::Done(None);
             };
-            let (deadline, times, refresh) = answers;
+            let (deadline, asked, refresh) = answers;
+            // Its own deadline is read under the lock: another call may have set it meanwhile.
+            let times = asked.times(Some(node.own_deadline()), &self.lifetimes);
             // Before the deadline, as a reader expects.
             let former = node.written();
             node.set_written(times.written);

@@ -384,18 +384,16 @@ impl<K: 'static, V: 'static> Engine<K, V> {
     }
 
     /// Asks the policies about a live entry whose value a reload has left unchanged: they answer as
-    /// about an update. The times that the entry has from now on, and when it becomes stale.
+    /// about an update.
     pub(crate) fn ask_of_unchanged(
         &self,
         node: NodePtr<K, V>,
         from: FromLoad,
         now: u64,
-    ) -> (Times, Option<NextRefresh>) {
+    ) -> (TimedAnswer, Option<NextRefresh>) {
         let entry = || (node.key(), node.value());
         let given = LifetimeSource::Loaded(from);
-        let (asked, refresh) = self.ask_policies(entry, Some(node), &given, now);
-        let times = asked.times(Some(node.own_deadline()), &self.lifetimes);
-        (times, refresh)
+        self.ask_policies(entry, Some(node), &given, now)
     }
 
     /// Asks the refresh policy when a value becomes stale. The value comes in at `now` with the own
