@@ -8,7 +8,7 @@ use crate::time;
 impl<K, V> Wheel<K, V> {
     /// Number of nodes linked.
     pub(crate) fn len(&self) -> usize {
-        let buckets = self.buckets.iter().flat_map(|buckets| &buckets.by_id);
+        let buckets = self.buckets.iter().flat_map(|buckets| buckets.iter());
         buckets.map(|bucket| bucket.entries.len()).sum()
     }
 
@@ -24,7 +24,7 @@ impl<K, V> Wheel<K, V> {
             assert!(self.is_empty(), "nodes without buckets");
             return;
         };
-        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
+        for (bucket_id, bucket) in (0..).zip(buckets.iter()) {
             bucket.entries.check_invariants();
             assert_eq!(
                 self.occupied.contains(bucket_id),
@@ -74,7 +74,7 @@ impl<K, V> Wheel<K, V> {
         let Some(buckets) = &self.buckets else {
             return;
         };
-        for (bucket_id, bucket) in (0..).zip(&buckets.by_id) {
+        for (bucket_id, bucket) in (0..).zip(buckets.iter()) {
             let Some((level, index)) = level::level_of(bucket_id) else {
                 continue;
             };
@@ -100,9 +100,8 @@ impl<K, V> Wheel<K, V> {
                     -until_flush
                 );
                 if level == 0 {
-                    let bound = buckets.earliest[index as usize];
                     assert!(
-                        deadline.wrapping_sub(bound) as i64 >= 0,
+                        deadline.wrapping_sub(bucket.earliest) as i64 >= 0,
                         "the bound of bucket {index} is later than a deadline in it"
                     );
                 }

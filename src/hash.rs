@@ -23,8 +23,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 #[derive(Clone, Debug, Default)]
 pub struct RandomState(ahash::RandomState);
 
-/// A map whose keys are numbers that the crate itself gives out, so that no user can choose keys
-/// that collide.
+/// A map by numbers of the crate, or by addresses: no user chooses the keys.
 pub(crate) type NumberMap<N, T> = HashMap<N, T, BuildHasherDefault<ahash::AHasher>>;
 
 impl RandomState {

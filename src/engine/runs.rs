@@ -119,10 +119,19 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// Drains the buffers, so that the size policy knows all uses and entries; evicts, and has the
-    /// listener called for that. Runs destructors, so the caller holds no pin.
+    /// Drains the buffers, so that the size policy knows all uses and entries; evicts, and if that
+    /// removed anything, has the listener called as after a write. Runs destructors, so the caller
+    /// holds no pin.
     pub(crate) fn catch_up(&self) {
+        let posted = self.notifier.posted();
         self.run_all(Plan::CATCH_UP);
+        if self.notifier.posted() != posted {
+            self.tell();
+        }
+    }
+
+    /// Has the listener called for what waits: here, or soon.
+    fn tell(&self) {
         if self.tells_callers() {
             self.deliver_here();
         } else {
@@ -133,7 +142,8 @@ impl<K, V> Engine<K, V> {
     /// After a call that has removed many entries: drops those that no thread reads, if the
     /// listener has heard of them.
     pub(crate) fn free_removed(&self) {
-        self.catch_up();
+        self.run_all(Plan::CATCH_UP);
+        self.tell();
         self.run_reclaim();
         // The scheduler thread may have taken some of them out.
         self.await_freed(Instant::now() + MAX_DESTRUCTOR_WAIT);
@@ -302,9 +312,13 @@ impl<K, V> Engine<K, V> {
     }
 
     /// When the wheel has work next: `None` if nothing is scheduled, zero if something is due, or
-    /// waits for the listener.
+    /// waits for the listener. With `Delivery::Caller` it tells what it evicts.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        self.catch_up();
+        let posted = self.notifier.posted();
+        self.run_all(Plan::CATCH_UP);
+        if self.tells_callers() && self.notifier.posted() != posted {
+            self.deliver_here();
+        }
         if self.notifier.waiting() > 0 {
             return Some(Duration::ZERO);
         }

@@ -45,7 +45,7 @@ const STUCK_AFTER: u64 = 5_000_000_000;
 #[must_use]
 pub(crate) struct Run<'a> {
     waking: &'a Waking,
-    /// The moment for which this run was arranged.
+    /// The moment for which this run was arranged, or that another one under way has yet to keep.
     armed: u64,
 }
 
@@ -83,7 +83,7 @@ impl Drop for Run<'_> {
 pub(crate) struct Waking {
     armed: AtomicU64,
     /// The earliest of `armed` and the moment of the run that is under way. Relaxed: it only makes
-    /// calls do the work of a run. If several are under way, the first to end resets it.
+    /// calls and alarms do the work of a run. If several are under way, the first to end resets it.
     promised: AtomicU64,
     soon: AtomicBool,
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
@@ -231,8 +231,10 @@ impl Waking {
     /// A run begins.
     pub(crate) fn begin(&self) -> Run<'_> {
         self.soon.store(false, Ordering::SeqCst);
+        let armed = self.armed.swap(NEVER, Ordering::SeqCst);
+        let promised = self.promised.load(Ordering::Relaxed);
         Run {
-            armed: self.armed.swap(NEVER, Ordering::SeqCst),
+            armed: time::earlier(armed, promised, promised),
             waking: self,
         }
     }

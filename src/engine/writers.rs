@@ -472,7 +472,8 @@ impl<K, V> Engine<K, V> {
             self.waking.request_soon(&self.clock);
         }
         self.await_reclaim(part, retired);
-        // The run that the writer has requested offers a delivery, if a thread runs it, and soon.
+        // The run that the writer has requested offers a delivery, if a thread runs it. If much
+        // waits by now, that thread is late.
         let no_run_comes = stood_for_run || self.waking.scheduler.callers_maintain();
         let is_late = self.delivery.is_some() && self.notifier.waiting() >= CALLS_PER_TURN;
         if !tells && (no_run_comes || is_late) {

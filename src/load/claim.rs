@@ -466,7 +466,7 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
     /// Whether the call leads if the key has no load.
     may_lead: bool,
     /// Whether a due entry only leaves, before the call leads or waits: the listener, and
-    /// destructors that run now, may load the key themselves.
+    /// destructors that run now, may load the key themselves, unless the call was offered the lead.
     expires_first: bool,
     /// Whether the call spins before it joins a load that another thread runs.
     spins: bool,
@@ -536,7 +536,7 @@ where
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
-                if self.expires_first {
+                if self.expires_first && self.may_lead && self.call.may_wait {
                     return Tried::Done(Begun::Expired(self.expire(spot, hold)));
                 }
                 due = Some(spot);

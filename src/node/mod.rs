@@ -47,19 +47,7 @@
 //!    compare-exchange, to an even value or an odd one. A reader extends by a compare-exchange from
 //!    the value that it judged. So the expiry of an entry and its extension exclude each other.
 //!
-//! # Who may touch what
-//!
-//! | field | written by | read by |
-//! |-------|-----------|---------|
-//! | key, value, hash, weight, written, entry | its writer, before publishing | any thread with a pin, the pass |
-//! | deadline | any thread with a pin, the pass | any thread with a pin, the pass |
-//! | state | the holder of the shard's lock; after Removed: the pass; the pass, if it hears of a moved deadline | any thread |
-//! | seen | readers, the writer that replaces the node, the pass | readers, that writer |
-//! | own | its writer, the holder of the shard's lock | any thread with a pin |
-//! | refresh | any thread with a pin | any thread with a pin |
-//! | written, after that | the holder of the shard's lock | any thread with a pin |
-//! | the entry's node | the pass, the writer that replaces it (entry 3) | the pass, that writer |
-//! | what else is in the entry | the pass | the pass |
+//! DESIGN.md has a table of which thread may touch which field.
 
 mod address;
 mod entry;

@@ -220,6 +220,8 @@ impl Registrations {
         forget_recent();
         self.known
             .retain(|_, registration| registration.is_wanted() || registration.is_pinned());
+        // A cleanup visits all that there is room for.
+        self.known.shrink_to(2 * self.known.len());
         self.until_cleanup = self.known.len().max(LEAST_UNTIL_CLEANUP);
     }
 }

@@ -372,15 +372,15 @@ impl Crew {
                 let started = (0..wanted).all(|_| self.start(&mut state, JOBS));
                 lacks_threads = !started && state.busy == 0;
             }
-            if let Some(job) = state.take_due(now) {
-                state = self.run(state, job);
-                continue;
-            }
             if lacks_threads {
                 // There is no other thread: a slow listener delays all caches.
                 if let Some(job) = state.take_job() {
                     state = self.run(state, job);
                 }
+            }
+            if let Some(job) = state.take_due(now) {
+                state = self.run(state, job);
+                continue;
             }
             if is_held_up {
                 continue;

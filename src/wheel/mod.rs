@@ -38,8 +38,8 @@
 //! 3. In levels 1 to 3 the bucket under the hand holds pending entries only.
 //! 4. A non-pending entry is visited after now, and not after the flush time of the deadline that
 //!    it was linked with.
-//! 5. `earliest[i]` is not after the deadline, at the time of linking, of any non-pending entry in
-//!    bucket `i` of level 0.
+//! 5. `earliest` of a bucket of level 0 is not after the deadline, at the time of linking, of any
+//!    non-pending entry in it.
 //! 6. `now` is the time of the last `advance`.
 //! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
@@ -68,6 +68,7 @@ use crate::node::{EntryPtr, NO_BUCKET, NodePtr};
 use crate::time;
 use level::{BUCKETS, BUCKETS_PER_LEVEL, BucketSet, LATE};
 pub(crate) use level::{FINEST, LEVELS, Spans, WIDEST};
+use std::iter::repeat_with;
 
 /// The buckets of one wheel; see the module docs.
 pub(crate) struct Wheel<K, V> {
@@ -78,38 +79,38 @@ pub(crate) struct Wheel<K, V> {
     /// Where `next_due` continues its search for a pending bucket. The search goes round, so every
     /// pending bucket has its turn.
     resume_at: u8,
-    buckets: Option<Box<Buckets<K, V>>>,
-}
-
-struct Buckets<K, V> {
-    by_id: [Bucket<K, V>; BUCKETS],
-    /// For each bucket of level 0 a lower bound of the deadlines in it.
-    earliest: [u64; BUCKETS_PER_LEVEL[0] as usize],
+    buckets: Option<Box<[Bucket<K, V>; BUCKETS]>>,
 }
 
 struct Bucket<K, V> {
     entries: List<K, V, TIMER>,
     /// The last of the pending entries.
     pending_end: Option<EntryPtr<K, V>>,
+    /// In level 0: a lower bound of the deadlines of the entries.
+    earliest: u64,
 }
 
-impl<K, V> Buckets<K, V> {
+impl<K, V> Bucket<K, V> {
+    /// All buckets of a wheel, which were never on the stack.
     #[cold]
-    fn new() -> Box<Self> {
-        Box::new(Self {
-            by_id: std::array::from_fn(|_| Bucket {
-                entries: List::new(),
-                pending_end: None,
-            }),
-            earliest: [0; BUCKETS_PER_LEVEL[0] as usize],
-        })
+    fn all() -> Box<[Self; BUCKETS]> {
+        let empty = || Self {
+            entries: List::new(),
+            pending_end: None,
+            earliest: 0,
+        };
+        let all: Box<[Self]> = repeat_with(empty).take(BUCKETS).collect();
+        match all.try_into() {
+            Ok(all) => all,
+            Err(_) => unreachable!("a box of as many buckets"),
+        }
     }
 
-    fn note_deadline(&mut self, bucket_id: u8, deadline: u64, alone: bool) {
-        if let Some(earliest) = self.earliest.get_mut(usize::from(bucket_id)) {
-            if alone || (deadline.wrapping_sub(*earliest) as i64) < 0 {
-                *earliest = deadline;
-            }
+    /// An entry with this deadline comes in; `alone`: into the empty bucket.
+    #[inline]
+    fn note_deadline(&mut self, deadline: u64, alone: bool) {
+        if alone || (deadline.wrapping_sub(self.earliest) as i64) < 0 {
+            self.earliest = deadline;
         }
     }
 }
@@ -156,7 +157,7 @@ impl<K, V> Wheel<K, V> {
         }
         let deadline = node.deadline();
         if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
-            self.buckets_mut().note_deadline(at, deadline, false);
+            self.bucket_mut(at).note_deadline(deadline, false);
         } else {
             self.deschedule(node);
             self.schedule(node);
@@ -174,8 +175,9 @@ impl<K, V> Wheel<K, V> {
     }
 
     #[inline]
-    fn buckets_mut(&mut self) -> &mut Buckets<K, V> {
-        self.buckets.get_or_insert_with(Buckets::new)
+    fn bucket_mut(&mut self, bucket_id: u8) -> &mut Bucket<K, V> {
+        let buckets = self.buckets.get_or_insert_with(Bucket::all);
+        &mut buckets[usize::from(bucket_id)]
     }
 
     /// Links an entry into the bucket of this deadline.
@@ -184,9 +186,8 @@ impl<K, V> Wheel<K, V> {
         debug_assert_eq!(entry.bucket_id.get(), NO_BUCKET, "linked twice");
         let bucket_id = self.spans.bucket_id(deadline, self.now);
         let alone = !self.occupied.contains(bucket_id);
-        let buckets = self.buckets_mut();
-        buckets.note_deadline(bucket_id, deadline, alone);
-        let bucket = &mut buckets.by_id[usize::from(bucket_id)];
+        let bucket = self.bucket_mut(bucket_id);
+        bucket.note_deadline(deadline, alone);
         bucket.entries.push_back(entry);
         entry.bucket_id.set(bucket_id);
         self.occupied.insert(bucket_id);
@@ -198,7 +199,7 @@ impl<K, V> Wheel<K, V> {
     /// Unlinks an entry from the bucket that it is in; true if it was the last pending one there.
     #[inline]
     fn unlink(&mut self, entry: EntryPtr<K, V>, bucket_id: u8) -> bool {
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let bucket = self.bucket_mut(bucket_id);
         let was_end = bucket.pending_end == Some(entry);
         if was_end {
             bucket.pending_end = List::<K, V, TIMER>::prev(entry);
@@ -223,7 +224,7 @@ impl<K, V> Wheel<K, V> {
     /// Unlinks the first entry of a pending bucket.
     #[inline]
     fn take_pending(&mut self, bucket_id: u8) -> EntryPtr<K, V> {
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let bucket = self.bucket_mut(bucket_id);
         let front = bucket.entries.front();
         let entry = front.expect("a pending bucket holds entries");
         self.resume_at = bucket_id;
@@ -232,8 +233,7 @@ impl<K, V> Wheel<K, V> {
         }
         // Its neighbour is the next to be taken. It was just written to, so the address of its node
         // is in the processor's cache by now.
-        let bucket = &self.buckets_mut().by_id[usize::from(bucket_id)];
-        if let Some(next) = bucket.entries.front() {
+        if let Some(next) = self.bucket_mut(bucket_id).entries.front() {
             next.node().prefetch();
         }
         entry
@@ -267,7 +267,7 @@ impl<K, V> Wheel<K, V> {
 
     /// Makes all entries pending that are in a bucket now, if any are.
     fn mark_pending(&mut self, bucket_id: u8) {
-        let bucket = &mut self.buckets_mut().by_id[usize::from(bucket_id)];
+        let bucket = self.bucket_mut(bucket_id);
         bucket.pending_end = bucket.entries.back();
         if bucket.pending_end.is_some() {
             self.pending.insert(bucket_id);
@@ -281,7 +281,7 @@ impl<K, V> Wheel<K, V> {
 
     fn bucket_len(&self, bucket_id: u8) -> usize {
         match &self.buckets {
-            Some(buckets) => buckets.by_id[usize::from(bucket_id)].entries.len(),
+            Some(buckets) => buckets[usize::from(bucket_id)].entries.len(),
             None => 0,
         }
     }
@@ -296,7 +296,7 @@ impl<K, V> Wheel<K, V> {
             return;
         }
         let tick_end = self.spans.first_visit(0, 1 << index, now);
-        let earliest = &mut self.buckets_mut().earliest[index as usize];
+        let earliest = &mut self.bucket_mut(bucket_id).earliest;
         if time::has_come(now, *earliest) {
             // All of them are taken out; those that are not due are linked again and lower the
             // bound.

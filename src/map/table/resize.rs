@@ -33,9 +33,6 @@
 //! their nodes; it prefetches those of all units of a write before it reads the first. To join a
 //! unit, it reads no node.
 //!
-//! A move to `2n` groups ends before the next can begin: it takes `n / UNITS_PER_WRITE` inserts,
-//! and the next starts `5n` inserts after the move began.
-//!
 //! Origin: resizing a hash table a few groups at a time, so that no operation pays for all of it:
 //! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis. Readers that take
 //! no lock are this crate's addition.
