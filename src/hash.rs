@@ -23,7 +23,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 #[derive(Clone, Debug, Default)]
 pub struct RandomState(ahash::RandomState);
 
-/// A map by numbers of the crate, or by addresses: no user chooses the keys.
+/// A map by numbers that the crate gives out, or by addresses: no user chooses the keys.
 pub(crate) type NumberMap<N, T> = HashMap<N, T, BuildHasherDefault<ahash::AHasher>>;
 
 impl RandomState {

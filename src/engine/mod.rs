@@ -1,7 +1,7 @@
 //! The engine: a cache without its hasher, and the maintenance of it.
 //!
 //! A handle hashes a key and calls the [`Engine`]. Here is what the engine has, and the work that
-//! `operations/` leave for later.
+//! the operations (`operations/`) leave for later.
 //!
 //! What follows the entries of some shards of the map (wheel, size policy, what waits to be freed)
 //! is a [`Part`], with a lock of its own, the *maintenance lock*. Small caches have one part, large

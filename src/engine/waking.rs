@@ -45,17 +45,18 @@ const STUCK_AFTER: u64 = 5_000_000_000;
 #[must_use]
 pub(crate) struct Run<'a> {
     waking: &'a Waking,
-    /// The moment for which this run was arranged, or that another one under way has yet to keep.
+    /// The moment for which this run was arranged, or another run that has not ended.
     armed: u64,
 }
 
 impl Run<'_> {
-    /// The moment for which this run was arranged, if it was for one.
+    /// The moment that this run has taken, or another one, unless a run has ended since.
     pub(crate) fn moment(&self) -> Option<u64> {
-        match self.armed {
-            NEVER => None,
-            armed => Some(armed),
+        let promised = self.waking.promised.load(Ordering::Relaxed);
+        if self.armed == NEVER || self.armed != promised {
+            return None;
         }
+        Some(self.armed)
     }
 
     /// The run has ended; work is left for `next`, and perhaps a reason to come back after `retry`.
@@ -82,8 +83,8 @@ impl Drop for Run<'_> {
 
 pub(crate) struct Waking {
     armed: AtomicU64,
-    /// The earliest of `armed` and the moment of the run that is under way. Relaxed: it only makes
-    /// calls and alarms do the work of a run. If several are under way, the first to end resets it.
+    /// The earliest of `armed` and the moment of the run that is under way; if several are, the
+    /// first to end resets it. Relaxed: it says when others than that run do its work.
     promised: AtomicU64,
     soon: AtomicBool,
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after

@@ -33,8 +33,7 @@
 //! have been preempted in the middle of a pass.
 //!
 //! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
-//! limit: by one for each node at most, since one event tells of all moves until it is taken. They
-//! add no weight and retire nothing.
+//! limit: by one for each node at most, since one event tells of all moves until it is taken.
 
 use super::delivery::CALLS_PER_TURN;
 use super::freeing::FREED_PER_RUN_PASS;

@@ -43,8 +43,7 @@
 //!
 //! 1. Every entry handed in by `admit`, and not yet by `removed`, `expired` or `evicted`, is in
 //!    exactly one of window, protected queue and tail.
-//! 2. If the protected queue has an entry, so has the tail when a call has returned (`fill_tail`
-//!    makes at least one move).
+//! 2. If the protected queue has an entry, so has the tail when a call has returned.
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
 //! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
 //!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail before the first demotion and after each
@@ -55,9 +54,10 @@
 //!
 //! # Cost
 //!
-//! A use relinks one entry; if a protected entry was used in the same period already, it is only
-//! counted. A miss reads half a cache line of ghosts, an eviction another half. Memory, beside the
-//! entry's links, weight and two bytes: 8 bytes of ghosts for each entry, 4 KiB for each cache.
+//! A use relinks one entry; once the cache is full, a further use of a protected entry in the same
+//! period is only counted. A miss reads half a cache line of ghosts, an eviction another half.
+//! Memory, beside the entry's links, weight and two bytes: 8 bytes of ghosts for each entry, 4 KiB
+//! for each cache.
 //!
 //! # Origin
 //!

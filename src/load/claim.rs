@@ -466,7 +466,8 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
     /// Whether the call leads if the key has no load.
     may_lead: bool,
     /// Whether a due entry only leaves, before the call leads or waits: the listener, and
-    /// destructors that run now, may load the key themselves, unless the call was offered the lead.
+    /// destructors that run now, may load the key themselves. (Not if this call was offered the
+    /// lead: they would wait for it.)
     expires_first: bool,
     /// Whether the call spins before it joins a load that another thread runs.
     spins: bool,
@@ -536,7 +537,7 @@ where
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
-                if self.expires_first && self.may_lead && self.call.may_wait {
+                if self.expires_first && self.may_lead && !self.is_hit() {
                     return Tried::Done(Begun::Expired(self.expire(spot, hold)));
                 }
                 due = Some(spot);
@@ -558,8 +559,7 @@ where
         }
         if self.call.replaces == Replaces::Stale && !is_stale(live, now) {
             return Tried::Done(match live {
-                // A read has its value already.
-                _ if !self.call.may_wait => Begun::Busy,
+                _ if self.is_hit() => Begun::Busy,
                 Some(node) => Begun::Live(node),
                 None => Begun::Absent,
             });
@@ -603,6 +603,12 @@ where
     V: CacheValue,
     C: ToCache<K, V>,
 {
+    /// Whether the call is a read that has a value already. It leads over no entry that is due.
+    #[inline]
+    fn is_hit(&self) -> bool {
+        self.call.replaces == Replaces::Stale && !self.call.may_wait
+    }
+
     /// Whether a node is due. If it is, no read extends it from now on.
     #[inline]
     fn claim_if_due(&self, node: NodePtr<K, V>) -> bool {

@@ -6,8 +6,7 @@
 //! Whenever a call that waits wakes up, it checks whether the load is overdue. If it is, the call
 //! begins anew, and its load replaces the overdue one. No other call ends an overdue load; its
 //! waiters only have to wake in time. A thread wakes by itself. A task is woken by a run of the
-//! scheduler, which is asked for by the moment at which the load becomes overdue
-//! ([`Engine::watch_load`]).
+//! scheduler, for which the call asks ([`Engine::watch_load`]).
 //!
 //! A refresh may wait when the cache is gone. Then it waits for one more `load_timeout`, by the
 //! thread's clock; a task is not woken.

@@ -222,8 +222,7 @@ where
     /// a task. On a reload thread the load begins when the thread claims the key: a write before
     /// that does not revoke it.
     /// [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears
-    /// of the old value. A listener that waits on a reload thread, by a lock or a channel, for a
-    /// thread that waits for a refresh may wait for ever.
+    /// of the old value, and [`Delivery`](crate::Delivery) what it must not wait for.
     ///
     /// # Panics
     ///
@@ -491,8 +490,8 @@ async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 ///
 /// # Panics
 ///
-/// A poll panics if the task would wait for the polling thread itself, as [`wait`](Self::wait)
-/// does, unless a waker polls.
+/// A poll, unless a waker makes it, panics if the task would wait for the polling thread itself, as
+/// [`wait`](Self::wait) does.
 ///
 /// ```
 /// use wheelhouse::{Cache, loader_fn};

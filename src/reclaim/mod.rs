@@ -38,9 +38,9 @@
 //! # Cost
 //!
 //! A pin costs one store and one full fence; a nested pin a fence and a count. A thread that
-//! changes from cache to cache finds its record in an ordered map of its own. A pin writes
-//! nothing that threads share. It reads the epoch, which each grace period changes: there is one
-//! for every 128 removals, for a large array, or for each run.
+//! changes from cache to cache finds its record in a map of its own. A pin writes nothing that
+//! threads share. It reads the epoch, which each grace period changes: there is one for every 128
+//! removals, for a large array, or for each run.
 //!
 //! The first pin of a thread in a domain allocates its record (256 bytes). The record is freed when
 //! the thread ends; an orphan, when the next one comes or with the domain. A thread frees the
@@ -220,7 +220,7 @@ impl Registrations {
         forget_recent();
         self.known
             .retain(|_, registration| registration.is_wanted() || registration.is_pinned());
-        // A cleanup visits all that there is room for.
+        // `retain` visits empty slots, too.
         self.known.shrink_to(2 * self.known.len());
         self.until_cleanup = self.known.len().max(LEAST_UNTIL_CLEANUP);
     }

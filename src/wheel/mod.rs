@@ -53,7 +53,7 @@
 //! Scheduling and descheduling take constant time: two or three cache misses for a million entries
 //! in random order. `advance` costs one comparison while the tick lasts. An entry is linked again
 //! at most once in each level, and once for each tick of the farthest level that it waits there.
-//! The buckets (6 KiB) are allocated with the first deadline.
+//! The buckets (6.5 KiB) are allocated with the first deadline.
 //!
 //! # Origin
 //!
@@ -91,7 +91,7 @@ struct Bucket<K, V> {
 }
 
 impl<K, V> Bucket<K, V> {
-    /// All buckets of a wheel, which were never on the stack.
+    /// All buckets of a wheel, made one by one on the heap.
     #[cold]
     fn all() -> Box<[Self; BUCKETS]> {
         let empty = || Self {

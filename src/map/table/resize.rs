@@ -34,8 +34,7 @@
 //! unit, it reads no node.
 //!
 //! Origin: resizing a hash table a few groups at a time, so that no operation pays for all of it:
-//! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis. Readers that take
-//! no lock are this crate's addition.
+//! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis.
 #![allow(unsafe_code)]
 
 use super::group::{self, Group};

@@ -242,9 +242,9 @@ fn a_call_that_looks_at_the_cache_and_so_evicts_tells_what_it_has_evicted() {
             (0..100).for_each(|key| cache.insert(key, 0));
             cache.policy().set_max_capacity(10);
             look(&cache);
-            if cache.next_maintenance_in() == Some(Duration::ZERO) {
+            if number == 4 && delivery == Delivery::Background {
                 // It delivers nothing in the background, and says so.
-                assert_eq!(delivery, Delivery::Background);
+                assert_eq!(cache.next_maintenance_in(), Some(Duration::ZERO));
                 cache.run_pending_tasks();
             }
             assert_eq!(cache.entry_count(), 10, "{number}");

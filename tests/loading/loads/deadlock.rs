@@ -519,40 +519,52 @@ fn a_loader_that_runs_pending_tasks_does_not_wait_for_a_listener_that_waits_for_
 }
 
 /// The call that finds an entry due also frees values. Their destructors may load the very key: the
-/// call leads no load of it yet.
+/// call leads no load of it yet. These calls look at the key only as they begin.
 #[test]
 fn a_destructor_that_a_load_of_a_due_entry_runs_may_load_the_very_key() {
-    let clock = ManualTicker::new();
-    let inside = Arc::new(AtomicUsize::new(0));
-    let loaded = Arc::new(AtomicUsize::new(0));
-    let cache: Arc<Cache<u32, Acting>> = Arc::new(
-        Cache::builder()
-            .ticker(clock.clone())
-            .scheduler(Scheduler::disabled())
-            .build(),
-    );
-    for _ in 0..20 {
-        cache.insert_with_ttl(1, Acting::idle(0), Duration::from_secs(1));
-        let own = Arc::downgrade(&cache);
-        let (begins, ends) = (Arc::clone(&inside), Arc::clone(&loaded));
-        let loads = move || {
-            begins.fetch_add(1, Ordering::SeqCst);
-            let cache = own.upgrade().expect("the test has it");
-            cache.get_with(1, || Acting::idle(2));
-            ends.fetch_add(1, Ordering::SeqCst);
-        };
-        cache.insert(3, Acting::when_dropped(3, loads));
-        cache.invalidate(&3);
-        clock.advance(Duration::from_secs(2));
-        // It looks at the key only as it begins.
-        _ = cache
-            .entry(1)
-            .and_compute_with(|_| Op::Put(Acting::idle(1)));
-        if inside.load(Ordering::SeqCst) > 0 {
-            break;
+    type Call = fn(&Cache<u32, Acting>);
+    let calls: [Call; 3] = [
+        |cache| {
+            _ = cache
+                .entry(1)
+                .and_compute_with(|_| Op::Put(Acting::idle(1)))
+        },
+        |cache| {
+            let put = |_: Option<_>| Ok::<_, ()>(Op::Put(Acting::idle(1)));
+            _ = cache.entry(1).and_try_compute_if_nobody_else(put);
+        },
+        |cache| _ = cache.lease_timeout(1, Duration::ZERO),
+    ];
+    for (number, call) in calls.iter().enumerate() {
+        let clock = ManualTicker::new();
+        let inside = Arc::new(AtomicUsize::new(0));
+        let loaded = Arc::new(AtomicUsize::new(0));
+        let cache: Arc<Cache<u32, Acting>> = Arc::new(
+            Cache::builder()
+                .ticker(clock.clone())
+                .scheduler(Scheduler::disabled())
+                .build(),
+        );
+        for _ in 0..40 {
+            cache.insert_with_ttl(1, Acting::idle(0), Duration::from_secs(1));
+            let own = Arc::downgrade(&cache);
+            let (begins, ends) = (Arc::clone(&inside), Arc::clone(&loaded));
+            let loads = move || {
+                begins.fetch_add(1, Ordering::SeqCst);
+                let cache = own.upgrade().expect("the test has it");
+                cache.get_with(1, || Acting::idle(2));
+                ends.fetch_add(1, Ordering::SeqCst);
+            };
+            cache.insert(3, Acting::when_dropped(3, loads));
+            cache.invalidate(&3);
+            clock.advance(Duration::from_secs(2));
+            call(&cache);
+            if inside.load(Ordering::SeqCst) > 0 {
+                break;
+            }
         }
+        let inside = inside.load(Ordering::SeqCst);
+        assert!(inside > 0, "{number}: no destructor has run in the call");
+        assert_eq!(loaded.load(Ordering::SeqCst), inside, "{number}");
     }
-    let inside = inside.load(Ordering::SeqCst);
-    assert!(inside > 0, "no destructor has run in the call");
-    assert_eq!(loaded.load(Ordering::SeqCst), inside);
 }
