@@ -365,17 +365,15 @@ impl Crew {
             let now = Instant::now();
             // First: there may always be a run that is due.
             let is_held_up = state.is_held_up(now);
-            let mut lacks_threads = false;
             if is_held_up {
                 state.moved_at = Some(now);
                 let wanted = state.busy.clamp(1, state.jobs.len());
                 let started = (0..wanted).all(|_| self.start(&mut state, JOBS));
-                lacks_threads = !started && state.busy == 0;
-            }
-            if lacks_threads {
-                // There is no other thread: a slow listener delays all caches.
-                if let Some(job) = state.take_job() {
-                    state = self.run(state, job);
+                if !started && state.busy == 0 {
+                    // There is no other thread: a slow listener delays all caches.
+                    if let Some(job) = state.take_job() {
+                        state = self.run(state, job);
+                    }
                 }
             }
             if let Some(job) = state.take_due(now) {
