@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, Parker};
 use crate::time::NEVER;
 use loom::thread;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 /// A load behind its shard's lock, with a flag that says whether it is listed.
 struct Scene {
@@ -80,7 +80,7 @@ impl Scene {
         }
         drop(listed);
         if was {
-            self.load.release_waiters();
+            self.load.release_waiters().release();
         }
         was
     }
@@ -98,7 +98,7 @@ impl Scene {
         self.load.join(ticket, want);
         drop(listed);
         loop {
-            match self.load.poll(ticket, &waker) {
+            match self.load.poll(ticket, &mut Context::from_waker(&waker)) {
                 Some(Verdict::Offered) => {
                     let leads = self.lead(ticket);
                     return Some(if leads {
@@ -237,12 +237,19 @@ fn a_hand_over_against_a_look_for_a_cycle() {
             assert!(matches!(verdict, Verdict::Offered));
             scene.load.set_leader(WAITER);
         };
-        let early = scene.load.poll(ticket, Waker::noop()).map(leads);
+        let early = scene
+            .load
+            .poll(ticket, &mut Context::from_waker(Waker::noop()))
+            .map(leads);
         let awaited = looks.join().unwrap();
         assert!(matches!(awaited, None | Some(LEADER)), "a false alarm");
         leader.join().unwrap();
         if early.is_none() {
-            scene.load.poll(ticket, Waker::noop()).map(leads).unwrap();
+            scene
+                .load
+                .poll(ticket, &mut Context::from_waker(Waker::noop()))
+                .map(leads)
+                .unwrap();
         }
         scene.commit(6);
     });

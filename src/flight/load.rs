@@ -3,15 +3,15 @@
 
 use super::waiters::Waiters;
 use crate::compute::Keyless;
-use crate::contain::{LetGo, contain, let_go};
+use crate::contain::{LetGo, let_go};
 use crate::stripe::thread_number;
-use crate::sync::block::{Work, during};
+use crate::sync::block::{CallWaker, wake_all};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::NEVER;
 use std::any::{Any, TypeId};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::Context;
 
 /// Which outcomes of another call's run a waiter accepts. If it accepts none, and the load is
 /// current, it leads in its turn, or looks the key up again.
@@ -102,15 +102,6 @@ pub(crate) enum RevokedBy {
     Conditional,
     /// A newer load, since this one was overdue.
     NewerLoad,
-}
-
-/// Wakes waiters. No lock may be held: a waker is user code. A panic of one does not keep the
-/// others asleep.
-pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let _waking = during(Work::Wakes);
-    for waker in wakers {
-        contain(|| waker.wake());
-    }
 }
 
 /// One load of a key, with the calls that wait for it.
@@ -313,12 +304,11 @@ impl<K, V> Load<K, V> {
     }
 
     /// The verdict for a waiter, which then no longer waits; `None` as long as it has to wait, for
-    /// which `waker` is kept. A waiter that hears of its offer counts as the leader, on the calling
-    /// thread, from now on; it [takes the lead](Self::take_lead) when it claims the key again. If
-    /// another call has passed it meanwhile, it is the next leader.
-    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Verdict<K, V>> {
-        // Cloned with no lock held, as a waker is dropped: both are user code.
-        let mut fresh = Some(waker.clone());
+    /// which its waker is kept. A waiter that hears of its offer counts as the leader, on the
+    /// calling thread, from now on; it [takes the lead](Self::take_lead) when it claims the key
+    /// again. If another call has passed it meanwhile, it is the next leader.
+    pub(crate) fn poll(&self, ticket: Ticket, cx: &Context<'_>) -> Option<Verdict<K, V>> {
+        let mut fresh = Some(CallWaker::of(cx));
         loop {
             let mut state = self.state();
             let waiters = state.waiters();
@@ -333,7 +323,8 @@ impl<K, V> Load<K, V> {
             }
             let former = waiters.waker(ticket)?.replace(fresh.take()?);
             drop(state);
-            // A destructor may take long, and wait by the same waker: so look once more.
+            // With no lock held: a destructor may take long, and wait by the same waker. So look
+            // once more.
             drop(former?);
         }
     }
@@ -358,7 +349,7 @@ impl<K, V> Load<K, V> {
             newer.leave(ticket);
         }
         let_go(told);
-        wake_all(next);
+        wake_all(Vec::from_iter(next));
         leads
     }
 
@@ -379,7 +370,7 @@ impl<K, V> Load<K, V> {
 
     /// Tells waiters of a revoked load to look again: the first of those that wait for a turn, and
     /// all others if no leader is at work or the load is overdue. With no lock held.
-    pub(crate) fn release_waiters(&self) {
+    pub(crate) fn release_waiters(&self) -> AfterRun<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         let phase = state.phase;
@@ -407,7 +398,7 @@ impl<K, V> Load<K, V> {
             wakers.extend(waiters.tell_next_turn());
         }
         drop(state);
-        AfterRun { wakers, before }.release();
+        AfterRun { wakers, before }
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
@@ -487,12 +478,10 @@ impl<K, V> Load<K, V> {
     }
 }
 
-/// What follows the end of a run, or the revocation of a load. It is released by a call: nothing in
-/// between panics. After the revocation of a load user code may panic, so its waiters are released
-/// by a drop ([`RevokedLoad`](super::RevokedLoad)).
+/// What follows the end of a run, or the revocation of a load.
 #[must_use]
 pub(crate) struct AfterRun<K, V> {
-    wakers: Vec<Waker>,
+    wakers: Vec<CallWaker>,
     /// The load whose computes waited [behind](super::turns) this one.
     before: Option<Arc<Load<K, V>>>,
 }
@@ -500,10 +489,16 @@ pub(crate) struct AfterRun<K, V> {
 impl<K, V> AfterRun<K, V> {
     /// Wakes the waiters. With no lock held.
     pub(crate) fn release(self) {
+        wake_all(self.wakers());
+    }
+
+    /// Their wakers, for a caller that wakes the waiters of several loads. With no lock held.
+    pub(super) fn wakers(self) -> Vec<CallWaker> {
+        let mut wakers = self.wakers;
         if let Some(before) = self.before {
-            before.call_next_turn();
+            wakers.extend(before.end_turn());
         }
-        wake_all(self.wakers);
+        wakers
     }
 }
 

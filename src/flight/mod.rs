@@ -49,7 +49,7 @@ mod timeouts;
 mod turns;
 mod waiters;
 
-pub(crate) use load::{AfterRun, Load, Outcome, RevokedBy, Verdict, Want, wake_all};
-pub(crate) use table::{FIRST_PLACE, Loads, RevokedLoad};
+pub(crate) use load::{AfterRun, Load, Outcome, RevokedBy, Verdict, Want};
+pub(crate) use table::{FIRST_PLACE, Loads, RevokedLoads};
 pub(crate) use timeouts::Timeouts;
 pub(crate) use turns::MOST_SPIN;

@@ -5,6 +5,7 @@
 //! compares the keys, and starts again.
 
 use super::load::{Load, RevokedBy};
+use crate::sync::block::wake_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,14 +18,30 @@ pub(crate) struct Loads<K, V> {
     others: BTreeMap<LoadPlace, Arc<Load<K, V>>>,
 }
 
-/// A load that was revoked. Its drop tells the calls that are to look again: no lock and no pin may
+/// Loads that were revoked. The drop tells the calls that are to look again: no lock and no pin may
 /// be held.
 #[must_use]
-pub(crate) struct RevokedLoad<K, V>(Arc<Load<K, V>>);
+pub(crate) struct RevokedLoads<K, V>(Vec<Arc<Load<K, V>>>);
 
-impl<K, V> Drop for RevokedLoad<K, V> {
+impl<K, V> RevokedLoads<K, V> {
+    /// None.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Takes others in, and leaves none there.
+    pub(crate) fn append(&mut self, others: &mut Self) {
+        self.0.append(&mut others.0);
+    }
+}
+
+impl<K, V> Drop for RevokedLoads<K, V> {
     fn drop(&mut self) {
-        self.0.release_waiters();
+        let wakers = self
+            .0
+            .iter()
+            .flat_map(|load| load.release_waiters().wakers());
+        wake_all(wakers.collect());
     }
 }
 
@@ -108,10 +125,10 @@ impl<K, V> Loads<K, V> {
 
     /// Revokes a current load.
     #[cold]
-    pub(crate) fn revoke(&mut self, load: Arc<Load<K, V>>, by: RevokedBy) -> RevokedLoad<K, V> {
+    pub(crate) fn revoke(&mut self, load: Arc<Load<K, V>>, by: RevokedBy) -> RevokedLoads<K, V> {
         load.revoke(by);
         self.remove(&load);
-        RevokedLoad(load)
+        RevokedLoads(vec![load])
     }
 
     /// Revokes at most so many loads, from a place on. Returns them, and from which place on the
@@ -123,7 +140,7 @@ impl<K, V> Loads<K, V> {
         from: LoadPlace,
         most: usize,
         by: RevokedBy,
-    ) -> (Vec<RevokedLoad<K, V>>, Option<LoadPlace>) {
+    ) -> (RevokedLoads<K, V>, Option<LoadPlace>) {
         let next: Vec<_> = (self.others.range(from..).take(most).map(|(_, load)| load))
             .cloned()
             .collect();
@@ -135,11 +152,14 @@ impl<K, V> Loads<K, V> {
             }
             _ => {}
         }
-        let mut revoked: Vec<_> = next.into_iter().map(|load| self.revoke(load, by)).collect();
+        let mut revoked = RevokedLoads::new();
+        for load in next {
+            revoked.append(&mut self.revoke(load, by));
+        }
         if rest.is_none() {
             // At last: one of the others may have become the first since the first call.
             if let Some(first) = self.first.clone() {
-                revoked.push(self.revoke(first, by));
+                revoked.append(&mut self.revoke(first, by));
             }
         }
         (revoked, rest)

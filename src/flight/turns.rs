@@ -23,9 +23,10 @@
 //!    leads. The others wait *behind* that load, and it keeps theirs as the load *before* it. Then
 //!    the next of them is told to look again.
 
-use super::load::{Load, wake_all};
+use super::load::Load;
 use crate::stripe::{cores, thread_number};
 use crate::sync::Ordering;
+use crate::sync::block::{CallWaker, wake_all};
 use crate::sync::cycle::Ticket;
 use std::mem;
 use std::sync::Arc;
@@ -203,7 +204,7 @@ impl<K, V> Turns<K, V> {
     }
 
     /// The load whose computes wait behind this one, which is over: their
-    /// [next turn](Load::call_next_turn) comes.
+    /// [next turn](Load::end_turn) comes.
     pub(super) fn take_before(&mut self) -> Option<Arc<Load<K, V>>> {
         self.before.take()
     }
@@ -251,20 +252,21 @@ impl<K, V> Load<K, V> {
         }
         drop(state);
         if let Some(next) = next {
-            next.call_next_turn();
+            wake_all(Vec::from_iter(next.end_turn()));
         }
     }
 
-    /// The turn for which the computes of this load wait is over: the next one looks again. With no
-    /// lock held.
-    pub(super) fn call_next_turn(&self) {
+    /// The turn for which the computes of this load wait is over: the next one looks again. Returns
+    /// its waker. With no lock held.
+    #[must_use]
+    pub(super) fn end_turn(&self) -> Option<CallWaker> {
         let mut state = self.state();
         let waiters = state.waiters();
         let newer = waiters.turns.end_turn();
         let waker = waiters.tell_next_turn();
         drop(state);
-        wake_all(waker);
         drop(newer);
+        waker
     }
 }
 

@@ -7,14 +7,14 @@
 use super::load::{Load, Verdict, Want};
 use super::turns::Turns;
 use crate::hash::NumberMap;
+use crate::sync::block::CallWaker;
 use crate::sync::cycle::Ticket;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Waker;
 
 struct WaitingCall {
     /// Left by its last poll.
-    waker: Option<Waker>,
+    waker: Option<CallWaker>,
     /// Whether its thread sleeps, or is about to.
     sleeps: bool,
 }
@@ -83,12 +83,12 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// The place for the waker of a waiter; `None` if it does not wait.
-    pub(super) fn waker(&mut self, ticket: Ticket) -> Option<&mut Option<Waker>> {
+    pub(super) fn waker(&mut self, ticket: Ticket) -> Option<&mut Option<CallWaker>> {
         Some(&mut self.waiter(ticket)?.waker)
     }
 
     /// A waiter waits no longer. Returns its waker.
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Waker> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<CallWaker> {
         let mut queues = self.queues.iter_mut();
         let waiter = queues.find_map(|(_, queue)| queue.remove(&ticket));
         waiter?.waker
@@ -106,7 +106,7 @@ impl<K, V> Waiters<K, V> {
         }
     }
 
-    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn take_wakers(&mut self, wakers: &mut Vec<CallWaker>) {
         for (_, queue) in &mut self.queues {
             for waiter in queue.values_mut() {
                 wakers.extend(waiter.waker.take());
@@ -117,7 +117,7 @@ impl<K, V> Waiters<K, V> {
     /// Gives the waiters of some kinds their verdict.
     pub(super) fn tell(
         &mut self,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Vec<CallWaker>,
         verdict: impl Fn(Ticket, Want) -> Option<Verdict<K, V>>,
     ) {
         for (want, queue) in &mut self.queues {
@@ -134,7 +134,7 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// Tells one waiter; returns its waker.
-    fn tell_one(&mut self, ticket: Ticket, verdict: Verdict<K, V>) -> Option<Waker> {
+    fn tell_one(&mut self, ticket: Ticket, verdict: Verdict<K, V>) -> Option<CallWaker> {
         let waker = self.remove(ticket);
         self.told.insert(ticket, verdict);
         waker
@@ -142,7 +142,7 @@ impl<K, V> Waiters<K, V> {
 
     /// Tells the next waiter to lead: the one that is called, or the longest-waiting one. Returns
     /// its ticket, and the number of its thread if that is awake; else 0.
-    pub(super) fn offer(&mut self, wakers: &mut Vec<Waker>) -> Option<(Ticket, u64)> {
+    pub(super) fn offer(&mut self, wakers: &mut Vec<CallWaker>) -> Option<(Ticket, u64)> {
         if let Some(called) = self.turns.called() {
             return Some(called);
         }
@@ -159,13 +159,13 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// A waiter was offered the lead, and the load is no longer current: it looks again.
-    pub(super) fn call_off(&mut self, ticket: Ticket) -> Option<Waker> {
+    pub(super) fn call_off(&mut self, ticket: Ticket) -> Option<CallWaker> {
         self.tell_one(ticket, Verdict::Retry)
     }
 
     /// Tells the first compute to look again, unless another one has been told, whose turn is not
     /// over.
-    pub(super) fn tell_next_turn(&mut self) -> Option<Waker> {
+    pub(super) fn tell_next_turn(&mut self) -> Option<CallWaker> {
         if !self.turns.is_free() {
             return None;
         }
@@ -175,7 +175,7 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// This waiter waits no longer. If it was the compute that looked again, the next one does.
-    pub(super) fn next_turn_after(&mut self, ticket: Ticket) -> Option<Waker> {
+    pub(super) fn next_turn_after(&mut self, ticket: Ticket) -> Option<CallWaker> {
         if !self.turns.has_turn(ticket) {
             return None;
         }

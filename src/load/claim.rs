@@ -3,8 +3,6 @@
 //!
 //! A call may have its own load run elsewhere: on a reload thread, or in a task. Then it waits for
 //! that as any other call would, and gives up when loads are late.
-//!
-//! Threads and tasks take the same steps; [`wait`](super::wait) says how a thread waits.
 
 use super::guard::{Guard, ToCache, hand_on};
 use super::{CacheKey, CacheValue};

@@ -6,11 +6,9 @@
 //! cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to another
 //! thread: that of a [`Lease`](crate::Lease), of a reload, or of a load in a task ([`ToCache`]).
 //!
-//! # While a load ends
-//!
-//! User code runs: policies, `Clone`, wakers. It may drop the last handle of the cache. So an end
-//! first visits the cache, and leaves it when the load has ended, also by a panic: the visit is
-//! declared before the guard, and dropped after it.
+//! While a load ends, user code may drop the last handle of the cache. So an end first visits the
+//! cache, and leaves it when the load has ended, also by a panic: the visit is declared before the
+//! guard, and dropped after it.
 
 use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;

@@ -1,6 +1,4 @@
-//! The run of a call's code, and what the call then returns.
-//!
-//! No runtime is needed: the leader's own future is polled as a part of its call.
+//! The run of a call's code, as a part of the call, and what the call then returns.
 
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};

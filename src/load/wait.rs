@@ -42,7 +42,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
         let Some(wait) = &mut self.waits else {
             return Poll::Ready(Verdict::Retry);
         };
-        if let Some(told) = wait.load.poll(wait.ticket, cx.waker()) {
+        if let Some(told) = wait.load.poll(wait.ticket, cx) {
             return Poll::Ready(told);
         }
         let engine = self.cache.reach();

@@ -34,13 +34,12 @@ use super::loader::LoadError;
 use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
-use crate::flight::wake_all;
 use crate::load::{
     CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache, settled,
 };
 use crate::node::NodePtr;
 use crate::stripe::thread_number;
-use crate::sync::block::poll_once;
+use crate::sync::block::{poll_once, wake_all};
 use crate::sync::place::{Overseer, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -516,12 +515,14 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 }
             });
         }
+        let mut wakers = Vec::new();
         for (mut call, caller) in job.refreshes {
             contain(|| {
                 call.give_key(&job.key);
-                caller.call(Progress::at_turn(call, &mut lead));
+                wakers.extend(caller.call(Progress::at_turn(call, &mut lead)));
             });
         }
+        wake_all(wakers);
         // Here: if it panicked at the end of the scope, the guards would be leaked.
         let_go(job.key);
         guards

@@ -3,15 +3,14 @@
 
 use super::call::{CallResult, result_of};
 use crate::engine::WeakHandle;
-use crate::flight::wake_all;
 use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard};
 use crate::stripe::thread_number;
 use crate::sync::Mutex;
-use crate::sync::block::{AwaitedLoad, wait_for};
+use crate::sync::block::{AwaitedLoad, CallWaker, wait_for, wake_all};
 use crate::sync::cycle::{Ticket, WaitTarget};
 use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// A call that keeps no cache alive.
 pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
@@ -54,7 +53,7 @@ pub(super) enum Turn<T> {
     /// It has yet to come.
     Waits {
         /// That of the last poll.
-        waker: Option<Waker>,
+        waker: Option<CallWaker>,
         /// The thread that has taken the job; 0 before.
         taken_by: u64,
     },
@@ -85,14 +84,15 @@ impl<T> Caller<T> {
         }
     }
 
-    /// The turn has come.
-    pub(super) fn call(self, with: T) {
-        wake_all(self.end(Turn::Came(with)));
+    /// The turn has come. Returns the waker, which is to be called with no lock held.
+    #[must_use]
+    pub(super) fn call(self, with: T) -> Option<CallWaker> {
+        self.end(Turn::Came(with))
     }
 
     /// There will be no turn. Returns the waker, which is to be called with no lock held.
     #[must_use]
-    pub(super) fn abandon(&self) -> Option<Waker> {
+    pub(super) fn abandon(&self) -> Option<CallWaker> {
         self.end(Turn::Over)
     }
 
@@ -101,7 +101,7 @@ impl<T> Caller<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn end(&self, end: Turn<T>) -> Option<Waker> {
+    fn end(&self, end: Turn<T>) -> Option<CallWaker> {
         let mut turn = self.0.lock();
         match &mut *turn {
             Turn::Waits { waker, .. } => {
@@ -117,7 +117,7 @@ impl<T> Caller<T> {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        wake_all(self.abandon());
+        wake_all(Vec::from_iter(self.abandon()));
     }
 }
 
@@ -139,8 +139,7 @@ pub(super) fn poll_turn<T: Send + 'static>(
     name: Option<&Arc<str>>,
     cx: &Context<'_>,
 ) -> Poll<Option<T>> {
-    // Cloned with no lock held, as a waker is dropped: both are user code.
-    let mut fresh = Some(cx.waker().clone());
+    let mut fresh = Some(CallWaker::of(cx));
     loop {
         let mut turn = shared.lock();
         let former = match &mut *turn {
@@ -169,7 +168,7 @@ pub(super) fn poll_turn<T: Send + 'static>(
             }
         };
         drop(turn);
-        // A destructor may take long: so look once more.
+        // With no lock held: a destructor may take long. So look once more.
         drop(former);
     }
 }

@@ -4,12 +4,13 @@
 use super::transact::{Change, Decision, Hold, Tried};
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, WriteOutcome};
-use crate::flight::{FIRST_PLACE, RevokedBy, RevokedLoad};
+use crate::flight::{FIRST_PLACE, RevokedBy, RevokedLoads};
 use crate::listener::RemovalCause;
 use crate::map::{Confirmed, Occupied, Shard, Walk};
 use crate::node::NodePtr;
 use crate::time::{self, NEVER};
 use equivalent::Equivalent;
+use std::mem;
 
 /// Removals of entries, or revocations of loads, under one hold of a shard's lock, where all are
 /// taken out.
@@ -148,7 +149,7 @@ impl<K, V> Engine<K, V> {
                 if let Some(taken) = taken {
                     after.outcome = Some(taken.outcome);
                 }
-                after.revoked.extend(held.take_revoked());
+                held.move_revoked(&mut after.revoked);
             }
         }
     }
@@ -244,7 +245,7 @@ where
 struct AfterRemovals<'a, K, V> {
     engine: &'a Engine<K, V>,
     outcome: Option<WriteOutcome>,
-    revoked: Vec<RevokedLoad<K, V>>,
+    revoked: RevokedLoads<K, V>,
 }
 
 impl<'a, K, V> AfterRemovals<'a, K, V> {
@@ -252,17 +253,15 @@ impl<'a, K, V> AfterRemovals<'a, K, V> {
         Self {
             engine,
             outcome: None,
-            revoked: Vec::new(),
+            revoked: RevokedLoads::new(),
         }
     }
 }
 
 impl<K, V> Drop for AfterRemovals<'_, K, V> {
     fn drop(&mut self) {
-        // Each may drop a key. Its panic must not keep `after_write` from being called.
-        self.revoked
-            .drain(..)
-            .for_each(|load| _ = contain(|| drop(load)));
+        // They may drop the program's. A panic must not keep `after_write` from being called.
+        let_go(mem::replace(&mut self.revoked, RevokedLoads::new()));
         let Some(outcome) = self.outcome.take() else {
             return;
         };

@@ -24,10 +24,6 @@
 //!
 //! The caller then calls `Engine::after_write` with the outcome of what it wrote.
 //!
-//! A change that [expects its key to be absent](Change::expects_absent), such as the begin of a
-//! load after a miss, first tries steps 3, 4, 6 and 7 alone: under the lock, a key is absent if no
-//! node has its hash.
-//!
 //! # The bound
 //!
 //! Another thread, or the user's code itself, may change the entry each time between 3 and 5. After
@@ -42,14 +38,11 @@
 //!
 //! A *change* is a small struct with the arguments of the operation, and borrows of what is large.
 //! The fields may note what an attempt has learnt; the answers are lost when an attempt fails, but
-//! for the last one. [`mod@super::write`] and [`mod@super::remove`] have the two that matter most.
-//! A small one is two closures ([`Engine::change`]), and knows no loads. An operation that commits
-//! a load looks in `apply` whether its own load is current. One that begins a load finds the load
-//! to join by [`Hold::load`].
+//! for the last one. A small change is two closures ([`Engine::change`]), and knows no loads.
 
 use crate::contain::contain;
 use crate::engine::{Engine, MAX_ASKS};
-use crate::flight::{Load, Loads, RevokedBy, RevokedLoad};
+use crate::flight::{Load, Loads, RevokedBy, RevokedLoads};
 use crate::map::{Confirmed, Shard};
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -90,9 +83,9 @@ pub(crate) trait Change<K, V> {
         true
     }
 
-    /// Whether the key is most likely absent. Then a first attempt asks and takes the shard's lock,
-    /// with neither a pin nor a probe. It succeeds if no node has the key's hash and, for a change
-    /// that knows loads, no current load has it either. `ask` is called with no node.
+    /// Whether the key is most likely absent, as after a miss. Then a first attempt takes steps 3,
+    /// 4, 6 and 7 alone. It succeeds if no node has the key's hash and, for a change that knows
+    /// loads, no current load has it either. `ask` is called with no node.
     #[inline]
     fn expects_absent(&self) -> bool {
         false
@@ -182,9 +175,12 @@ pub(crate) struct AfterTransaction<K, V> {
 }
 
 impl<K, V> AfterTransaction<K, V> {
-    /// The load that was revoked, for a caller that still holds another pin, and drops this later.
-    pub(super) fn take_revoked(&mut self) -> Option<RevokedLoad<K, V>> {
-        self.loads.0.as_mut()?.revoked.take()
+    /// Adds the load that was revoked, if there is one, to those of a caller that still holds
+    /// another pin, and drops them later.
+    pub(super) fn move_revoked(&mut self, to: &mut RevokedLoads<K, V>) {
+        if let Some(found) = &mut self.loads.0 {
+            to.append(&mut found.revoked);
+        }
     }
 }
 
@@ -373,7 +369,7 @@ type SameHash<K, V> = (Arc<Load<K, V>>, Option<bool>);
 
 struct Found<K, V> {
     same_hash: Vec<SameHash<K, V>>,
-    revoked: Option<RevokedLoad<K, V>>,
+    revoked: RevokedLoads<K, V>,
 }
 
 impl<K, V> FoundLoads<K, V> {
@@ -413,7 +409,7 @@ impl<K, V> Found<K, V> {
         let mut found = found.unwrap_or_else(|| {
             Box::new(Self {
                 same_hash: Vec::new(),
-                revoked: None,
+                revoked: RevokedLoads::new(),
             })
         });
         let same_hash = &mut found.same_hash;
@@ -437,7 +433,7 @@ impl<K, V> Found<K, V> {
     #[inline(never)]
     fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
         if let Some(load) = self.mine().cloned() {
-            self.revoked = Some(shard.change_loads(|loads| loads.revoke(load, by)));
+            self.revoked = shard.change_loads(|loads| loads.revoke(load, by));
         }
     }
 }

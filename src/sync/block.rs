@@ -18,7 +18,7 @@
 
 use super::cycle::{NotedWait, Ticket, WaitTarget, fault};
 use super::{IS_MODEL, Parker, place, thread_local};
-use crate::contain::{AtEnd, with_name};
+use crate::contain::{AtEnd, contain, with_name};
 use crate::stripe::thread_number;
 use std::cell::Cell;
 use std::future::Future;
@@ -39,6 +39,33 @@ pub(crate) enum Work {
     Loads,
     /// A call blocks it until a future is ready, and polls with the waker that has this data.
     Waits(*const ()),
+}
+
+/// The waker that the last poll of a call has left, which waits.
+pub(crate) struct CallWaker {
+    waker: Waker,
+    /// Whether a thread waits for it, [blocked](block_on).
+    wakes_thread: bool,
+}
+
+impl CallWaker {
+    /// The waker of this poll. Cloned with no lock held: that is user code, as its drop is.
+    pub(crate) fn of(cx: &Context<'_>) -> Self {
+        Self {
+            waker: cx.waker().clone(),
+            wakes_thread: polled_by_block(cx),
+        }
+    }
+}
+
+/// Wakes calls: threads first, since the waker of a task is user code, which may wait for one of
+/// them. No lock may be held. A panic of one does not keep the others asleep.
+pub(crate) fn wake_all(wakers: Vec<CallWaker>) {
+    let _waking = during(Work::Wakes);
+    let (threads, tasks): (Vec<_>, Vec<_>) = wakers.into_iter().partition(|call| call.wakes_thread);
+    for call in threads.into_iter().chain(tasks) {
+        contain(|| call.waker.wake());
+    }
 }
 
 /// The load, or the turn of a refresh, for which a polled future waits.

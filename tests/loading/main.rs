@@ -5,6 +5,7 @@ mod support;
 
 /// Loads and computes by the methods of `Cache`: one closure at a time for each key.
 mod loads {
+    mod blocking_wakers;
     mod bulk;
     mod caches_that_end;
     mod compute;

@@ -42,7 +42,7 @@ fn revoked_loads_leave_the_table() {
     let all = [load(1, 10), load(1, 20), load(2, 30)];
     all.iter().for_each(|load| loads.add(Arc::clone(load)));
     let (revoked, rest) = loads.revoke_from(FIRST_PLACE, 64, RevokedBy::Overwrite);
-    assert_eq!((revoked.len(), rest), (3, None));
+    assert_eq!((revoked.0.len(), rest), (3, None));
     assert!(loads.is_empty() && all.iter().all(|load| !load.is_current()));
     // The end of a run may come later.
     all.iter().for_each(|load| loads.remove(load));
@@ -59,7 +59,7 @@ fn all_loads_are_revoked_a_few_at_a_time() {
     let mut holds = 0;
     while let Some(place) = from {
         let (revoked, rest) = loads.revoke_from(place, 8, RevokedBy::Overwrite);
-        assert!(revoked.len() <= 9);
+        assert!(revoked.0.len() <= 9);
         from = rest;
         holds += 1;
         // The first one ends, and one of the others takes its place.

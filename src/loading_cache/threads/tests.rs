@@ -1,6 +1,6 @@
 use super::super::turn::{poll_turn, turn};
 use super::ReloadState;
-use crate::sync::block::{Work, doing};
+use crate::sync::block::{Work, doing, wake_all};
 use crate::{Cache, LoadError, LoadingCache, ManualTicker, Refreshing, loader_fn, refresh};
 use std::future::Future;
 use std::hash::{Hash, Hasher};
@@ -260,7 +260,7 @@ fn a_turn_wakes_as_a_load_does() {
         let first = poll_turn(&shared, 0, None, &Context::from_waker(&waker));
         assert!(first.is_pending());
         if comes {
-            caller.call(());
+            wake_all(Vec::from_iter(caller.call(())));
         } else {
             drop(caller);
         }
