@@ -61,17 +61,6 @@ pub(super) enum Drain {
     OwnLast(usize),
 }
 
-/// Which due entries a pass removes. One that evicts removes what is due first, in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expire {
-    Nothing,
-    /// Those whose tick has ended.
-    EndedTicks,
-    /// And those of the current tick, which a sweep of its bucket finds, if the bucket has at most
-    /// so many entries.
-    Sweep(usize),
-}
-
 /// Which victims a pass removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evict {
@@ -88,7 +77,12 @@ pub(super) enum Evict {
 pub(super) struct Plan {
     pub(super) budget: usize,
     pub(super) drain: Drain,
-    pub(super) expire: Expire,
+    /// Whether it removes due entries whose tick has ended. One that evicts does so first, in any
+    /// case.
+    pub(super) expires: bool,
+    /// If so, it also removes due entries of the current tick, which a sweep of their bucket finds,
+    /// if the bucket has at most so many nodes.
+    pub(super) sweep_up_to: usize,
     pub(super) evict: Evict,
 }
 
@@ -96,14 +90,15 @@ impl Plan {
     pub(super) const RUN: Self = Self {
         budget: RUN_BUDGET,
         drain: Drain::ByRun,
-        expire: Expire::EndedTicks,
+        expires: true,
+        sweep_up_to: 0,
         evict: Evict::Excess,
     };
 
     /// Of a call that brings the cache up to date.
     pub(super) const CATCH_UP: Self = Self {
         drain: Drain::All,
-        expire: Expire::Nothing,
+        expires: false,
         ..Self::RUN
     };
 }
@@ -152,7 +147,7 @@ impl<K, V> Engine<K, V> {
     pub(super) fn pass_leaves_work(&self, state: &mut State<K, V>, plan: Plan) -> bool {
         let passed = self.pass(state, plan);
         !passed.drained
-            || (plan.expire != Expire::Nothing && state.wheel.has_work())
+            || (plan.expires && state.wheel.has_work())
             || (plan.evict != Evict::Nothing && state.excess() > 0)
     }
 }
@@ -518,7 +513,7 @@ impl<K, V> Pass<'_, K, V> {
         let least = self.applied + self.plan.budget / 2;
         // Remove expired entries before live ones.
         let over = self.plan.evict != Evict::Nothing && self.state.excess() > 0;
-        if (self.plan.expire != Expire::Nothing || over) && !self.state.wheel.is_empty() {
+        if (self.plan.expires || over) && !self.state.wheel.is_empty() {
             self.count_done(least, |pass| pass.expire(over));
         }
         if over {
@@ -539,10 +534,7 @@ impl<K, V> Pass<'_, K, V> {
     /// sweep. A cache that is `over` its bound sweeps as well, a few times a tick or if the bucket
     /// is small.
     fn most_to_sweep(&self, over: bool, now: u64) -> usize {
-        let asked = match self.plan.expire {
-            Expire::Sweep(most) => most,
-            Expire::Nothing | Expire::EndedTicks => 0,
-        };
+        let asked = self.plan.sweep_up_to;
         if !over {
             return asked;
         }

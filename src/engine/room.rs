@@ -37,60 +37,6 @@ use crate::time::{self, NEVER};
 /// A cache is far over its bound if it is so by more than this part of it.
 const FAR: u64 = 32;
 
-/// What a pass knows of the weights.
-#[derive(Clone, Copy, Debug)]
-struct Weights {
-    own: u64,
-    others: u64,
-    /// How many entries the part has.
-    entries: usize,
-    /// The bound.
-    max: u64,
-    parts: u64,
-}
-
-impl Weights {
-    /// What the part may weigh for now, if other parts have to make room first.
-    fn allowed(self) -> u64 {
-        let equal = self.equal_share();
-        let least = if self.is_far_over() { equal } else { equal / 2 };
-        let allowed = self.room_beside_others().max(least);
-        // An entry that no bound allows is no reason to keep it.
-        if self.entries <= 1 && self.own <= self.max {
-            allowed.max(self.own)
-        } else {
-            allowed
-        }
-    }
-
-    /// What the part may weigh once the cache is full.
-    fn share(self) -> u64 {
-        if self.own == 0 {
-            self.equal_share()
-        } else if self.all() <= self.max || self.is_far_over() {
-            share_of(self.own, self.all(), self.max)
-        } else {
-            self.allowed()
-        }
-    }
-
-    fn all(self) -> u64 {
-        self.own.saturating_add(self.others)
-    }
-
-    fn is_far_over(self) -> bool {
-        self.all().saturating_sub(self.max) > self.max / FAR
-    }
-
-    fn equal_share(self) -> u64 {
-        self.max / self.parts
-    }
-
-    fn room_beside_others(self) -> u64 {
-        self.max.saturating_sub(self.others)
-    }
-}
-
 impl<K, V> Pass<'_, K, V> {
     /// Learns how much the part may weigh beside the others. For a cache of several parts, as are
     /// the next two.
@@ -100,22 +46,36 @@ impl<K, V> Pass<'_, K, V> {
         else {
             return;
         };
-        let own = &parts[self.state.part];
-        let others = self.engine.others(own).map(Part::weight);
-        self.others = others.fold(0, u64::saturating_add);
-        let weights = Weights {
-            own: eviction.weight(),
-            others: self.others,
-            entries: eviction.len(),
-            max,
-            parts: parts.len() as u64,
+        let own = eviction.weight();
+        let others = self.engine.others(&parts[self.state.part]);
+        self.others = others.map(Part::weight).fold(0, u64::saturating_add);
+        let all = own.saturating_add(self.others);
+        let is_far_over = all.saturating_sub(max) > max / FAR;
+        let equal_share = max / parts.len() as u64;
+        let room_beside_others = max.saturating_sub(self.others);
+        let least = if is_far_over {
+            equal_share
+        } else {
+            equal_share / 2
         };
-        let allowed = match self.plan.evict {
+        let mut allowed = room_beside_others.max(least);
+        // An entry that no bound allows is no reason to keep it.
+        if eviction.len() <= 1 && own <= max {
+            allowed = allowed.max(own);
+        }
+        // What the part may weigh once the cache is full.
+        let share = if own == 0 {
+            equal_share
+        } else if all <= max || is_far_over {
+            share_of(own, all, max)
+        } else {
+            allowed
+        };
+        if self.plan.evict == Evict::AsHeaviest {
             // The heaviest part weighs more than an equal share (room 2).
-            Evict::AsHeaviest => weights.room_beside_others().max(weights.equal_share()),
-            Evict::Excess | Evict::Nothing => weights.allowed(),
-        };
-        eviction.allow(allowed, weights.share());
+            allowed = room_beside_others.max(equal_share);
+        }
+        eviction.allow(allowed, share);
     }
 
     /// Whether the cache is over its bound, and this part does not weigh more than it may.

@@ -16,7 +16,7 @@
 //! begun take no part of the effort.
 
 use super::freeing::{FREED_PER_RUN_PASS, is_freeing};
-use super::pass::{Drain, Evict, Expire, MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
+use super::pass::{Drain, Evict, MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
 use super::waking::{COALESCE_DELAY, Run};
 use super::{Engine, Part, State};
 use crate::eviction::Eviction;
@@ -83,11 +83,11 @@ impl<K, V> Engine<K, V> {
         for part in &self.parts {
             let mut plan = self.plan_of_part(plan);
             let mut goal = self.goal(part);
-            while self.run_pass(part, plan, Some(&mut goal)) == Left::OfRun {
-                // The first pass has marked what is due at this very moment; once is enough.
-                if let Expire::Sweep(_) = plan.expire {
-                    plan.expire = Expire::EndedTicks;
-                }
+            let mut left = self.run_pass(part, plan, Some(&mut goal));
+            // That has marked what is due at this very moment; once is enough.
+            plan.sweep_up_to = 0;
+            while left == Left::OfRun {
+                left = self.run_pass(part, plan, Some(&mut goal));
             }
         }
         self.evict_from_heaviest(plan, &mut None, usize::MAX);
@@ -99,7 +99,7 @@ impl<K, V> Engine<K, V> {
             return;
         }
         let plan = Plan {
-            expire: Expire::Nothing,
+            expires: false,
             ..Plan::RUN
         };
         // One pass begins a grace period, and the next drains. What destructors insert and remove
@@ -156,7 +156,7 @@ impl<K, V> Engine<K, V> {
         for _ in 0..=MAX_DESTRUCTOR_WAITS {
             let run = self.waking.begin();
             self.run_all(Plan {
-                expire: Expire::Sweep(usize::MAX),
+                sweep_up_to: usize::MAX,
                 ..Plan::RUN
             });
             self.deliver_pending();
@@ -224,7 +224,7 @@ impl<K, V> Engine<K, V> {
     /// what is left.
     fn run_rounds(&self) -> Left {
         let mut of_run = Plan {
-            expire: Expire::Sweep(MAX_CHEAP_SWEEP),
+            sweep_up_to: MAX_CHEAP_SWEEP,
             ..Plan::RUN
         };
         // Of each part; `None` once a pass has reached it.
@@ -252,7 +252,7 @@ impl<K, V> Engine<K, V> {
             if is_finished {
                 is_finished = self.evict_from_heaviest(of_run, &mut debt, self.parts.len());
             }
-            of_run.expire = Expire::EndedTicks;
+            of_run.sweep_up_to = 0;
             rounds += 1;
             if self.deliver_from_run() {
                 return Left::DueMeanwhile;
@@ -411,7 +411,7 @@ impl<K, V> State<K, V> {
     /// pending nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
         let mut left = 0;
-        if plan.expire != Expire::Nothing {
+        if plan.expires {
             left += self.wheel.pending_len();
         }
         if plan.evict != Evict::Nothing {

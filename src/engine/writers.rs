@@ -37,7 +37,7 @@
 
 use super::delivery::CALLS_PER_TURN;
 use super::freeing::FREED_PER_RUN_PASS;
-use super::pass::{Drain, Evict, Expire, Passed, Plan, RUN_BUDGET};
+use super::pass::{Drain, Evict, Passed, Plan, RUN_BUDGET};
 use super::waking::Run;
 use super::{Engine, Part, State};
 use crate::buffer::Offer;
@@ -253,7 +253,7 @@ impl<K, V> Engine<K, V> {
         };
         let run = self.waking.begin();
         let mut plan = self.plan_of_help(shard, 0);
-        plan.expire = Expire::EndedTicks;
+        plan.expires = true;
         let passed = self.pass(&mut state, plan);
         self.end_helped_run(run, part, &state, !passed.drained || self.parts.len() > 1);
         if self.tells_callers() && passed.has_posted {
@@ -327,7 +327,8 @@ impl<K, V> Engine<K, V> {
         Plan {
             budget: buffered + self.caller_budget,
             drain: Drain::OwnLast(shard),
-            expire: Expire::Nothing,
+            expires: false,
+            sweep_up_to: 0,
             evict: Evict::Excess,
         }
     }
@@ -344,7 +345,7 @@ impl<K, V> Engine<K, V> {
         // Where batches are full, the thread that expires entries cannot keep up with writers: each
         // takes part.
         if is_due || outcome.buffered >= self.most_events() {
-            plan.expire = Expire::EndedTicks;
+            plan.expires = true;
         }
         let (state, passed) = if is_due {
             self.help_by_run(part, state, plan)
@@ -368,7 +369,7 @@ impl<K, V> Engine<K, V> {
                 drop(state);
                 let of_due = Plan {
                     drain: Drain::Nothing,
-                    expire: Expire::EndedTicks,
+                    expires: true,
                     evict: Evict::Nothing,
                     ..plan
                 };

@@ -63,7 +63,7 @@ fn the_work_left_is_what_the_plan_would_do() {
     // At most as many as there are.
     assert_eq!(left(Plan::RUN), 200);
     let neither = Plan {
-        expire: Expire::Nothing,
+        expires: false,
         evict: Evict::Nothing,
         ..Plan::RUN
     };

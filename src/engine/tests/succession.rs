@@ -4,7 +4,7 @@
 //! passes of any plan: some drain nothing, some drain one shard's batch, some remove entries whose
 //! event still waits.
 
-use crate::engine::pass::{Drain, Evict, Expire, Plan};
+use crate::engine::pass::{Drain, Evict, Plan};
 use crate::hash::Dice;
 use crate::{Cache, CacheBuilder, EvictionPolicy, ManualTicker, Scheduler};
 use std::sync::Arc;
@@ -48,16 +48,14 @@ fn plan(dice: &mut Dice, shard: usize) -> Plan {
         Drain::ByRun,
         Drain::OwnLast(shard),
     ];
-    let expires = [
-        Expire::Nothing,
-        Expire::EndedTicks,
-        Expire::Sweep(usize::MAX),
-    ];
+    let (expires, sweep_up_to) =
+        [(false, 0), (true, 0), (true, usize::MAX)][dice.below(3) as usize];
     let evicts = [Evict::Nothing, Evict::Excess];
     Plan {
         budget: 1 + dice.below(40) as usize,
         drain: drains[dice.below(4) as usize],
-        expire: expires[dice.below(3) as usize],
+        expires,
+        sweep_up_to,
         evict: evicts[dice.below(2) as usize],
     }
 }
