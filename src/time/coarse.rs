@@ -21,7 +21,7 @@
 //! clock follows with the first timer interrupt after the stop. A look-up in between may take an
 //! entry for live that fell due during the stop, just as if the call had been made before the stop.
 
-use super::{at_one_moment, instants_apart};
+use super::{ONE_MOMENT, at_one_moment, instants_apart};
 // Of the standard library also under loom: models run on tickers.
 use crate::atomic64::AtomicU64;
 use std::hint::black_box;
@@ -80,14 +80,15 @@ impl Coarse {
             machine.state.fetch_max(state, Ordering::Relaxed);
         }
         // The instant first: what passes until the second reading makes the slack shorter.
-        let start = at_one_moment(Instant::now, || machine.monotonic(), instants_apart);
-        let is_used = start.is_certain && machine.is_trusted();
+        let (start, shown, after) =
+            at_one_moment(Instant::now, || machine.monotonic(), instants_apart);
+        let is_used = instants_apart(start, after) <= ONE_MOMENT && machine.is_trusted();
         let coarse = Self {
             machine: if is_used { machine } else { &NONE },
-            origin: start.inner.wrapping_sub(SLACK),
+            origin: shown.wrapping_sub(SLACK),
             check_at: AtomicU64::new(0),
         };
-        (start.outer, coarse)
+        (start, coarse)
     }
 
     /// For a clock that no look-up asks.

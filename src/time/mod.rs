@@ -78,35 +78,21 @@ const ONE_MOMENT: Duration = Duration::from_millis(1);
 /// How often readings are tried again that lie further apart.
 const MOMENT_TRIES: u32 = 64;
 
-/// Readings of two clocks that belong to one moment.
-pub(crate) struct SameMoment<O, I> {
-    /// Of the first clock, just before the second was read.
-    pub(crate) outer: O,
-    pub(crate) inner: I,
-    /// Whether the first clock, read again, had moved by no more than [`ONE_MOMENT`].
-    pub(crate) is_certain: bool,
-}
-
-/// Reads the clock `inner` between two readings of `outer`. Tries again if these lie apart: the
-/// thread, or the whole process, was suspended between them. What is derived from two such readings
-/// would be wrong for good by as long as the suspension was.
+/// Reads the clock `inner` between two readings of `outer`, and returns the three in their order.
+/// Tries again if those of `outer` lie apart: the thread, or the whole process, was suspended
+/// between them. What is derived from two such readings would be wrong for good by as long as the
+/// suspension was. After [`MOMENT_TRIES`] they may lie apart by more than [`ONE_MOMENT`].
 pub(crate) fn at_one_moment<O: Copy, I>(
     mut outer: impl FnMut() -> O,
     mut inner: impl FnMut() -> I,
     passed: impl Fn(O, O) -> Duration,
-) -> SameMoment<O, I> {
+) -> (O, I, O) {
     let mut tries = 0;
     loop {
-        let before = outer();
-        let inner = inner();
-        let is_certain = passed(before, outer()) <= ONE_MOMENT;
+        let readings = (outer(), inner(), outer());
         tries += 1;
-        if is_certain || tries == MOMENT_TRIES {
-            return SameMoment {
-                outer: before,
-                inner,
-                is_certain,
-            };
+        if passed(readings.0, readings.2) <= ONE_MOMENT || tries == MOMENT_TRIES {
+            return readings;
         }
     }
 }
@@ -132,20 +118,13 @@ pub(crate) fn instants_apart(from: Instant, to: Instant) -> Duration {
 pub(crate) struct Clock {
     /// The coarse clock; on a ticker, or where it cannot be used, one that no look-up asks.
     coarse: Coarse,
-    source: Source,
+    /// What the clock shows, unless it is the program's monotonic clock, which so costs no indirect
+    /// call.
+    ticker: Option<Box<dyn Ticker>>,
+    /// What that one, or the ticker, showed at cache time 0.
+    origin: u64,
     /// The instant at cache time 0.
     base: Instant,
-}
-
-/// An enum rather than `Box<dyn Ticker>` for both, so that the default costs no indirect call.
-enum Source {
-    /// The program's monotonic clock, and what it showed at construction.
-    Process(u64),
-    /// A ticker, and what it showed at construction.
-    Custom(Box<dyn Ticker>, u64),
-    /// The clocks of a test, and what the exact one showed at construction.
-    #[cfg(test)]
-    Script(&'static coarse::Machine, u64),
 }
 
 impl Clock {
@@ -159,18 +138,20 @@ impl Clock {
         let (base, coarse) = Coarse::start(&MACHINE);
         Self {
             coarse,
-            source: Source::Process(saturating_nanos(base - start)),
+            ticker: None,
+            origin: saturating_nanos(base - start),
             base,
         }
     }
 
     /// A clock that shows what the ticker shows.
     pub(crate) fn custom(ticker: Box<dyn Ticker>) -> Self {
-        let start = at_one_moment(Instant::now, || ticker.nanos(), instants_apart);
+        let (base, origin, _) = at_one_moment(Instant::now, || ticker.nanos(), instants_apart);
         Self {
             coarse: Coarse::unused(),
-            source: Source::Custom(ticker, start.inner),
-            base: start.outer,
+            ticker: Some(ticker),
+            origin,
+            base,
         }
     }
 
@@ -190,12 +171,12 @@ impl Clock {
     /// Now, and the moment by the system's clock. The cache time is read first: where a suspension
     /// in between cannot be told from time that passes, the system's clock is late and never early.
     pub(crate) fn now_and_system_time(&self) -> (u64, SystemTime) {
-        let now = at_one_moment(
+        let (now, system_time, _) = at_one_moment(
             || self.now(),
             SystemTime::now,
             |from, to| Duration::from_nanos(elapsed(to, from)),
         );
-        (now.outer, now.inner)
+        (now, system_time)
     }
 
     /// Now, for a call that has found an entry with this deadline, or none ([`NEVER`]). Cheaper
@@ -208,19 +189,20 @@ impl Clock {
         /// 1 ms.
         const NEAR: u64 = 1 << 20;
         let now = self.read(false);
-        let is_near =
-            matches!(self.source, Source::Process(_)) && is_due(now.wrapping_add(NEAR), deadline);
+        let is_near = self.ticker.is_none() && is_due(now.wrapping_add(NEAR), deadline);
         if is_near { self.now() } else { now }
     }
 
     #[inline]
     fn read(&self, after_loads: bool) -> u64 {
-        let now = match &self.source {
-            Source::Process(origin) => PROCESS.now(after_loads).wrapping_sub(*origin),
-            Source::Custom(ticker, origin) => return ticker.nanos().wrapping_sub(*origin),
+        if let Some(ticker) = &self.ticker {
+            let now = ticker.nanos().wrapping_sub(self.origin);
+            // The clocks of a test are a ticker and a coarse one.
             #[cfg(test)]
-            Source::Script(machine, origin) => machine.monotonic().wrapping_sub(*origin),
-        };
+            self.coarse.check(now);
+            return now;
+        }
+        let now = PROCESS.now(after_loads).wrapping_sub(self.origin);
         self.coarse.check(now);
         now
     }

@@ -2,7 +2,8 @@
 
 use super::coarse::{Coarse, Machine, SLACK};
 use super::{
-    Clock, ManualTicker, PROCESS, Source, at_one_moment, counter, is_due, saturating_nanos,
+    Clock, ManualTicker, ONE_MOMENT, PROCESS, Ticker, at_one_moment, counter, is_due,
+    saturating_nanos,
 };
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -56,9 +57,17 @@ impl Clocks {
         let (base, coarse) = Coarse::start(self.0);
         Clock {
             coarse,
-            source: Source::Script(self.0, self.0.monotonic()),
+            ticker: Some(Box::new(self)),
+            origin: self.nanos(),
             base,
         }
+    }
+}
+
+/// The exact clock.
+impl Ticker for Clocks {
+    fn nanos(&self) -> u64 {
+        self.0.monotonic()
     }
 }
 
@@ -194,14 +203,15 @@ fn readings_of_one_moment_are_taken_again_if_the_process_was_stopped_between_the
             });
             read
         };
-        let start = at_one_moment(|| real.get(), inner, |from, to| to - from);
-        assert!(start.is_certain && stops.get() == 0);
-        assert_eq!(start.outer, start.inner);
+        let (before, read, after) = at_one_moment(|| real.get(), inner, |from, to| to - from);
+        assert_eq!((before, stops.get()), (read, 0));
+        assert!(after - before <= ONE_MOMENT);
     }
-    // A machine that stops each time: the answer says so.
+    // A machine that stops each time: the readings show it.
     let real = Cell::new(Duration::ZERO);
     let inner = || real.set(real.get() + stop);
-    assert!(!at_one_moment(|| real.get(), inner, |from, to| to - from).is_certain);
+    let (before, (), after) = at_one_moment(|| real.get(), inner, |from, to| to - from);
+    assert_eq!(after - before, stop);
 }
 
 /// On the clocks of the machine that runs the test, whether or not the coarse one is cheap there:
@@ -217,7 +227,8 @@ fn the_coarse_clock_of_the_system_keeps_the_promise() {
     let origin = saturating_nanos(base - PROCESS.start());
     let clock = Clock {
         coarse,
-        source: Source::Process(origin),
+        ticker: None,
+        origin,
         base,
     };
     let mut asked = 0;
