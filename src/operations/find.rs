@@ -59,19 +59,6 @@ impl<K, V> Judged<K, V> {
     }
 }
 
-/// What the coarse clock says of an entry that a fast look-up has found; where there is none, the
-/// exact one.
-enum Glance {
-    /// It lives, and the look-up leaves this deadline where it is. With the moment that says so, if
-    /// there is a deadline.
-    Live(u64, Option<u64>),
-    /// The idle limit may move the deadline, counted from this moment: the coarse reading and its
-    /// slack.
-    MayExtend(u64),
-    /// The exact clock has to decide.
-    Open,
-}
-
 /// Look-ups. With `IS_READ` they count as reads.
 ///
 /// Each function calls `serve` with the entry that it finds, and returns what that returns: so a
@@ -97,19 +84,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             return self.find_fully::<IS_READ, Q, R>(hash, key, serve);
         };
         match self.map.look(hash, &pin, |node| key.equivalent(node.key())) {
-            Look::Found(node) => match self.glance::<IS_READ>(node) {
-                Glance::Live(deadline, bound) => {
-                    if IS_READ && self.reads.should_record(node) {
-                        return self.serve_recorded(node, deadline, pin, serve);
-                    }
-                    Some(serve(
-                        EntryRef::new(node, deadline, &self.clock, pin),
-                        bound,
-                    ))
-                }
-                Glance::MayExtend(now) => self.extend_coarsely(node, now, pin, serve),
-                Glance::Open => self.finish::<IS_READ, R>(node, pin, serve),
-            },
+            Look::Found(node) => self.serve_found::<IS_READ, R>(node, pin, serve),
             // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
             Look::Absent => None,
             Look::Retry => {
@@ -117,6 +92,45 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 self.find_fully::<IS_READ, Q, R>(hash, key, serve)
             }
         }
+    }
+
+    /// The rest of a fast look-up that has found this node: judges it by the coarse clock; where
+    /// there is none, by the exact one.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn serve_found<'a, const IS_READ: bool, R>(
+        &'a self,
+        node: NodePtr<K, V>,
+        pin: Pin,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
+    ) -> Option<R> {
+        let mut deadline = node.deadline();
+        let bound = if deadline == NEVER {
+            None
+        } else {
+            // A read that asks the policy is not fast. So only the idle limit may move the
+            // deadline.
+            let idle_room = if IS_READ { self.lifetimes.idle_room } else { 0 };
+            let moment = match self.clock.upper_bound() {
+                Some(coarse) => coarse,
+                None if idle_room == 0 => self.clock.now(),
+                None => return self.finish::<IS_READ, R>(node, pin, serve),
+            };
+            // If another call has moved the deadline since the clock was read, it has found the
+            // entry live, and this look-up comes right after it.
+            deadline = node.deadline();
+            if time::has_come(moment.wrapping_add(idle_room), deadline) {
+                if idle_room > 0 {
+                    return self.extend_coarsely(node, moment, pin, serve);
+                }
+                return self.finish::<IS_READ, R>(node, pin, serve);
+            }
+            Some(moment)
+        };
+        if IS_READ && self.reads.should_record(node) {
+            return self.serve_recorded(node, deadline, pin, serve);
+        }
+        let entry = EntryRef::new(node, deadline, &self.clock, pin);
+        Some(serve(entry, bound))
     }
 
     /// A look-up without the fast path: where a hit asks the policy, needs the exact time or is
@@ -156,33 +170,6 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         if IS_READ {
             self.record_read(node, pin);
             self.count(Count::Hits);
-        }
-    }
-
-    /// Judges an entry that a fast look-up has found.
-    #[inline(always)]
-    fn glance<const IS_READ: bool>(&self, node: NodePtr<K, V>) -> Glance {
-        if node.deadline() == NEVER {
-            return Glance::Live(NEVER, None);
-        }
-        let bound = self.clock.upper_bound();
-        // A read that asks the policy is not fast. So only the idle limit may move the deadline.
-        let idle_room = if IS_READ { self.lifetimes.idle_room } else { 0 };
-        let moment = match bound {
-            Some(bound) => bound,
-            None if idle_room == 0 => self.clock.now(),
-            None => return Glance::Open,
-        };
-        // If another call has moved the deadline since the clock was read, it has found the entry
-        // live, and this look-up comes right after it.
-        let deadline = node.deadline();
-        if !time::has_come(moment.wrapping_add(idle_room), deadline) {
-            return Glance::Live(deadline, Some(moment));
-        }
-        if idle_room == 0 {
-            Glance::Open
-        } else {
-            Glance::MayExtend(moment)
         }
     }
 
