@@ -31,8 +31,7 @@
 //!
 //! # Origin
 //!
-//! The loss rule, and the results of `offer` but for the last, follow Caffeine's bounded read
-//! buffer.
+//! The loss rule follows Caffeine's bounded read buffer.
 
 use crate::node::{Node, NodePtr, prefetch_to_write};
 use crate::reclaim::Pin;
@@ -48,19 +47,6 @@ pub(crate) const FIRST_STAMP: u8 = 1;
 
 /// Events a ring holds.
 pub(crate) const LEN: usize = if IS_MODEL { 2 } else { 32 };
-
-/// The result of an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
-    /// The event was taken; the ring now holds this many.
-    Taken(usize),
-    /// The ring is full: a pass should drain it.
-    Full,
-    /// Another reader of the stripe took the slot first.
-    Lost,
-    /// The last event of the ring is a read of this node already.
-    Known,
-}
 
 /// One stripe's ring of pointers. It does not depend on the type that they point to.
 #[derive(Debug)]
@@ -79,31 +65,31 @@ impl<T> Ring<T> {
         }
     }
 
-    pub(crate) fn offer(&self, item: *mut T) -> Offer {
+    /// Puts an item into the next slot. False if the ring is full, or another reader of the stripe
+    /// takes the slot first.
+    pub(crate) fn offer(&self, item: *mut T) -> bool {
         // Acquire, partner: the drainer's release of `head`: a slot at or beyond it has been
         // emptied.
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Relaxed);
-        let held = tail.wrapping_sub(head);
-        if held >= LEN {
-            return Offer::Full;
+        if tail.wrapping_sub(head) >= LEN {
+            return false;
         }
         // Relaxed: taking a slot publishes nothing; filling it does.
-        if self
-            .tail
-            .compare_exchange(
-                tail,
-                tail.wrapping_add(1),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-            .is_err()
-        {
-            return Offer::Lost;
+        let next = tail.wrapping_add(1);
+        let (taken, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if (self.tail.compare_exchange(tail, next, taken, failed)).is_err() {
+            return false;
         }
         // Release, partner: the drainer's acquire of the slot.
         self.slots[tail % LEN].store(item, Ordering::Release);
-        Offer::Taken(held + 1)
+        true
+    }
+
+    /// Whether it has no room, so that a pass should drain it. Relaxed: a hint.
+    fn is_full(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        self.tail.load(Ordering::Relaxed).wrapping_sub(head) >= LEN
     }
 
     /// Whether the last event of the ring is a read of this item. If so, another one would change
@@ -242,22 +228,19 @@ impl<K, V> ReadBuffer<K, V> {
         _ = self.stamp.compare_exchange(stamp, next, order, failed);
     }
 
-    /// Offers the event that `node`, which belongs to this part, was read. The caller holds the pin
-    /// until this returns, when the event is in its slot (buffer 2).
+    /// Offers the event that `node`, which belongs to this part, was read. False if there is no
+    /// room for it, so that a pass should drain the rings. The caller holds the pin until this
+    /// returns, when the event is in its slot (buffer 2).
     #[inline]
-    pub(crate) fn offer(&self, node: NodePtr<K, V>, part: usize, _pin: &Pin) -> Offer {
+    pub(crate) fn offer(&self, node: NodePtr<K, V>, part: usize, _pin: &Pin) -> bool {
         // Indices of ending threads are large.
         let ring = crate::stripe::index().wrapping_mul(self.parts.into());
         let ring = &self.stripes[ring.wrapping_add(part) & (self.stripes.len() - 1)];
-        let answer = if ring.ends_with(node.as_raw()) {
-            Offer::Known
-        } else {
-            ring.offer(node.as_raw())
-        };
-        if matches!(answer, Offer::Taken(_) | Offer::Known) {
+        if ring.ends_with(node.as_raw()) || ring.offer(node.as_raw()) {
             self.mark(node);
+            return true;
         }
-        answer
+        !ring.is_full()
     }
 
     /// Takes out all events of a part, those of a ring together and in order; true if the drain was

@@ -10,7 +10,7 @@ fn item(n: usize) -> *mut u8 {
 fn events_come_out_in_order() {
     let ring = Ring::new();
     for n in 1..=5 {
-        assert_eq!(ring.offer(item(n)), Offer::Taken(n));
+        assert!(ring.offer(item(n)));
     }
     let mut out = Vec::new();
     assert!(ring.drain(|i| out.push(i.addr() / 8)));
@@ -21,13 +21,13 @@ fn events_come_out_in_order() {
 fn a_full_ring_refuses_until_drained() {
     let ring = Ring::new();
     for n in 1..=LEN {
-        assert_eq!(ring.offer(item(n)), Offer::Taken(n));
+        assert!(ring.offer(item(n)));
     }
-    assert_eq!(ring.offer(item(99)), Offer::Full);
+    assert!(!ring.offer(item(99)) && ring.is_full());
     let mut count = 0;
     assert!(ring.drain(|_| count += 1));
     assert_eq!(count, LEN);
-    assert_eq!(ring.offer(item(99)), Offer::Taken(1));
+    assert!(!ring.is_full() && ring.offer(item(99)));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn counters_may_wrap() {
     ring.tail.store(usize::MAX - 3, Ordering::Relaxed);
     let mut out = Vec::new();
     for n in 1..=LEN * 3 {
-        assert_eq!(ring.offer(item(n)), Offer::Taken(1));
+        assert!(ring.offer(item(n)));
         assert!(ring.drain(|i| out.push(i.addr() / 8)));
     }
     assert_eq!(out, (1..=LEN * 3).collect::<Vec<_>>());
@@ -67,9 +67,9 @@ fn a_read_is_recorded_once_for_each_stamp() {
     let domain = Domain::new();
     // The stamp wraps, and never takes the value of a node that was never read.
     for _ in 0..300 {
-        for (count, &node) in nodes.iter().enumerate() {
+        for &node in &nodes {
             assert!(reads.should_record(node));
-            assert_eq!(reads.offer(node, 0, &domain.pin()), Offer::Taken(count + 1));
+            assert!(reads.offer(node, 0, &domain.pin()));
             assert!(!reads.should_record(node));
         }
         let mut out = Vec::new();
@@ -99,10 +99,7 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
         reads.offer(node, 0, &domain.pin())
     };
     for _ in 0..300 {
-        assert_eq!(read(a), Offer::Taken(1));
-        assert_eq!(read(a), Offer::Known);
-        assert_eq!(read(b), Offer::Taken(2));
-        assert_eq!(read(a), Offer::Taken(3));
+        assert!([a, a, b, a].into_iter().all(read));
         let mut out = Vec::new();
         assert!(reads.drain(0, &mut Vec::new(), |nodes| {
             out.extend(nodes.iter().map(|node| *node.key()));
@@ -112,7 +109,7 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
         assert!(reads.record_write(a), "each replacement counts");
     }
     reads.record_each(false);
-    assert_eq!(read(a), Offer::Taken(1));
+    assert!(read(a));
     assert!(!reads.should_record(a));
     reads.record_each(true);
     assert!(reads.should_record(a));
@@ -126,8 +123,8 @@ fn a_read_whose_offer_failed_is_recorded_again() {
         .collect();
     let reads = ReadBuffer::new(1, 1);
     let domain = Domain::new();
-    for &node in &nodes {
-        reads.offer(node, 0, &domain.pin());
+    for (number, &node) in nodes.iter().enumerate() {
+        assert_eq!(reads.offer(node, 0, &domain.pin()), number < LEN);
     }
     assert!(!reads.should_record(nodes[LEN - 1]));
     assert!(reads.should_record(nodes[LEN]));

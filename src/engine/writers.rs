@@ -40,7 +40,6 @@ use super::freeing::FREED_PER_RUN_PASS;
 use super::pass::{Drain, Evict, Passed, Plan, RUN_BUDGET};
 use super::waking::Run;
 use super::{Engine, Part, State};
-use crate::buffer::Offer;
 use crate::map::Shard;
 use crate::node::NodePtr;
 use crate::reclaim::Pin;
@@ -210,7 +209,7 @@ impl<K, V> Engine<K, V> {
         } else {
             self.number_of_part(node.shard())
         };
-        if self.reads.offer(node, part, pin) != Offer::Full {
+        if self.reads.offer(node, part, pin) {
             return;
         }
         if let Some(mut state) = self.parts[part].state.try_lock() {
