@@ -362,6 +362,12 @@ impl<K, V> Notifier<K, V> {
         self.panics.load(Ordering::Relaxed)
     }
 
+    /// For how many chunks the queue keeps room.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.state.lock().queue.capacity()
+    }
+
     /// Where the notifications that wait stand in memory, in their order.
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<usize> {

@@ -163,6 +163,7 @@ fn records_of_many_domains_are_let_go_when_few_domains_follow() {
     assert_eq!(unwanted(), MANY, "nothing would be shown");
     (0..2 * MANY).for_each(|_| drop(Domain::new().pin()));
     assert!(unwanted() <= 8, "{} kept", unwanted());
+    assert!(with(|them| them.known.capacity()) < MANY, "with their room");
 }
 
 #[test]

@@ -119,6 +119,9 @@ fn emptied_containers_are_reused() {
     rig.retire(20 * CHUNK_ITEMS);
     let mut all = rig.freeing.take_all();
     free_all(&mut all, &rig.map);
+    assert!(all.capacity() >= 20 && rig.freeing.chunks.capacity() >= 20);
+    rig.freeing.reuse(all);
+    assert!(rig.freeing.spare.capacity() < 20 && rig.freeing.chunks.capacity() < 20);
     rig.freeing.spare_chunks.clear();
     (rig.map.lock_shard(0)).give_emptied(&mut rig.freeing.spare_chunks);
     assert_eq!(rig.freeing.spare_chunks.len(), 4);

@@ -156,3 +156,13 @@ fn a_post_moves_none_of_those_that_wait() {
     assert_eq!((before.len(), after.len()), (100, 3_000));
     assert_eq!(before, after[..100]);
 }
+
+#[test]
+fn a_queue_that_is_empty_again_keeps_little_room() {
+    let cache = builder().removal_listener(|_, _, _| {}).build();
+    (0..3_000).for_each(|key| post(&cache, key));
+    let notifier = &cache.engine().notifier;
+    assert!(notifier.room() >= 3_000 / 32);
+    deliver(&cache, u64::MAX);
+    assert!(notifier.room() < 3_000 / 32);
+}

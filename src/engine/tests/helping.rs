@@ -472,3 +472,30 @@ fn a_read_leaves_the_other_parts_to_the_calls_that_follow() {
         assert_eq!(cache.get(&other), None);
     }
 }
+
+/// Each call that helps in place of a run that a destructor holds up does the work of one part, and
+/// the next call goes on.
+#[test]
+fn a_helper_leaves_the_rest_of_a_run_that_is_held_up_to_the_next() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let clock = ManualTicker::new();
+    let cache: Cache<u32, u32> = Cache::builder()
+        .parts(2)
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .build();
+    let engine = cache.engine();
+    let part_of = |key| {
+        cache.insert_with_ttl(key, 0, MINUTE);
+        engine.number_of_part(node(&cache, key).shard())
+    };
+    let first = part_of(0);
+    let other = (1..100).find(|&key| part_of(key) != first).unwrap();
+    clock.advance(2 * MINUTE);
+    let held_up = engine.waking.begin();
+    assert_eq!(cache.get(&0), None);
+    assert_eq!(cache.entry_count(), 1);
+    assert_eq!(cache.get(&other), None);
+    assert_eq!(cache.entry_count(), 0);
+    held_up.end(None, None, &engine.clock);
+}

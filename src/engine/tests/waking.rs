@@ -127,6 +127,25 @@ fn the_end_of_a_run_arranges_the_next() {
 }
 
 #[test]
+fn a_helper_keeps_the_moment_of_a_run_until_a_run_ends() {
+    let (waking, _) = waking();
+    let moment = Some(4 * SECOND);
+    waking.request_by(4 * SECOND, 0);
+    // A destructor holds this run up, and a caller helps in its place.
+    let held_up = waking.begin();
+    let helper = waking.begin();
+    assert_eq!((held_up.moment(), helper.moment()), (moment, moment));
+    // It leaves a part of the work to the next caller.
+    helper.end(moment, None, &at(5));
+    assert!(waking.is_run_due(4 * SECOND));
+    let next = waking.begin();
+    assert_eq!(next.moment(), moment);
+    held_up.end(None, None, &at(5));
+    assert_eq!(next.moment(), None, "a run has done all that there was");
+    drop(next);
+}
+
+#[test]
 fn a_run_that_a_panic_ends_is_tried_again() {
     let (waking, bell) = waking();
     waking.request_by(9 * SECOND, 0);
