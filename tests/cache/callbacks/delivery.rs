@@ -669,6 +669,8 @@ fn a_call_inside_another_caches_listener_ends_while_removals_go_on() {
         let busy = Arc::new_cyclic(|me: &Weak<Cache<u32, u32>>| {
             let me = me.clone();
             Cache::builder()
+                // No run comes before the call has delivered, however late that is.
+                .scheduler(Scheduler::disabled())
                 .delivery(Delivery::Caller)
                 .removal_listener(move |&key: &u32, _: &u32, _| {
                     counts[usize::from(thread::current().id() == here)]
