@@ -1,8 +1,7 @@
 //! The calls that wait for a load, and what they have been told.
 //!
 //! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
-//! waiter that has to look again keeps its own, so a place in the order is never lost. To join, to
-//! leave and to hand the lead on take as long for many waiters as for few.
+//! waiter that has to look again keeps its own, so a place in the order is never lost.
 
 use super::load::{Load, Verdict, Want};
 use super::turns::Turns;

@@ -1,5 +1,5 @@
-//! How a call waits: a task by its waker, a thread by polling the same future with a waker of its
-//! own ([`block`](crate::sync::block)), for which the poll notes the load for which it waits.
+//! How a call waits: a task by its waker, a thread by that of [`block`](crate::sync::block), for
+//! which the poll notes the load for which it waits.
 //!
 //! # Overdue loads
 //!

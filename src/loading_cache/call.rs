@@ -9,14 +9,15 @@ use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, error_of,
-    fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, Together,
+    error_of, fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use std::iter;
+use std::mem;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -176,17 +177,17 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
     ) {
         let backend = Arc::clone(&self.backend);
         let wrong = Arc::clone(wrong);
-        let guards: Vec<_> = guards
+        let guards = guards
             .into_iter()
-            .map(|(place, guard)| (place, self.threads.in_background(guard)))
-            .collect();
+            .map(|(place, guard)| (place, self.threads.in_background(guard)));
+        let mut all = Together(guards.collect());
         spawn(spawner, async move {
-            if !guards.iter().all(|(_, guard)| guard.begin_run()) {
+            if !all.0.iter().all(|(_, guard)| guard.begin_run()) {
                 return;
             }
             let loaded = load_together(
                 keys,
-                guards,
+                mem::take(&mut all.0),
                 |keys| async { caught(backend.loader.load_many(&{ keys })).await },
                 |message| {
                     // Before the calls hear that the loads have ended.

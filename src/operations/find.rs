@@ -133,9 +133,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         Some(serve(entry, bound))
     }
 
-    /// A look-up without the fast path: where a hit asks the policy, needs the exact time or is
-    /// counted; for a thread that already holds a pin of this cache, or that used another cache
-    /// last; and where one look did not decide.
+    /// A look-up without the fast path, see the module docs; also for a thread that used another
+    /// cache last.
     #[inline(never)]
     pub(super) fn find_fully<'a, const IS_READ: bool, Q, R>(
         &'a self,

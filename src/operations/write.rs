@@ -1,8 +1,4 @@
-//! Inserting.
-//!
-//! A write looks the key up and asks the policy, with no lock held. Then it takes the shard's lock
-//! and confirms by addresses that what it asked about is still there; otherwise it starts over. So
-//! a callback may call the cache, may panic, and may take long.
+//! Inserting: a write as a change ([`mod@super::transact`]).
 //!
 //! One reading of the clock decides: the deadline counts from it. It is taken after the search,
 //! which compares keys, and just before the policy is asked. The deadline may have passed by the
@@ -10,10 +6,6 @@
 //! it, since a look-up reads the clock after it has found the node (`find`).
 //!
 //! The policies say how long the value lives, and when it becomes stale ([`Engine::ask_policies`]).
-//!
-//! A [`Condition`] says which writes may be made. An explicit write always is, and revokes the load
-//! of its key. Others replace certain values only, or bring an entry back. The commit of a load
-//! asks whether that load is still current.
 
 use super::transact::{Change, Decision, Hold, Tried};
 use crate::engine::{

@@ -1,12 +1,12 @@
 //! Async loaders: loads in tasks of the spawner, spawners that misbehave, runtimes that end.
 
-use crate::support::until;
+use crate::support::{OneHash, until};
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -738,6 +738,38 @@ fn a_load_of_several_keys_goes_on_without_its_calls_and_fails_with_its_task() {
     assert_eq!(tasks.run(), 0);
     let end = poll(all.as_mut(), &bell);
     assert_eq!(end, Poll::Ready(Ok(vec![Some(30), Some(40)])));
+}
+
+/// Waits for a key, and tells whether that was refused.
+struct Waits(LoadingCache<u64, u64, (), OneHash>, mpsc::Sender<bool>);
+
+impl Wake for Waits {
+    fn wake(self: Arc<Self>) {
+        let call = catch_unwind(AssertUnwindSafe(|| self.0.get(&2)));
+        self.1.send(call.is_err()).ok();
+    }
+}
+
+/// The end of the first load wakes a call, whose waker waits for the second load: for the thread
+/// that is about to end that.
+#[test]
+fn a_task_for_several_keys_that_is_dropped_before_its_first_poll_ends_their_loads_as_one() {
+    let tasks = Tasks::default();
+    let users: LoadingCache<u64, u64, (), OneHash> = Cache::builder()
+        .hasher(OneHash)
+        .loading(async_loader_fn(|key: &u64| ready(Ok::<_, ()>(*key))))
+        .spawner(tasks.spawner())
+        .build();
+    let (tell, told) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Waits(users.clone(), tell)));
+    let own = users.clone();
+    let mut all = Box::pin(async move { own.get_all_async([1, 2]).await });
+    let polled = all.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    let drops = thread::spawn(move || tasks.drop_all());
+    let refused = told.recv_timeout(10 * SECOND);
+    assert_eq!(refused, Ok(true), "it waits for its own thread");
+    drops.join().unwrap();
 }
 
 #[test]
