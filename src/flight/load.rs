@@ -1,5 +1,4 @@
-//! One load: which thread leads, which calls wait, how it ended. The module docs of `flight` have
-//! the table of its states.
+//! One load: which thread leads, which calls wait, how it ended.
 
 use super::waiters::Waiters;
 use crate::compute::Keyless;
@@ -204,8 +203,7 @@ impl<K, V> Load<K, V> {
         self.leader.store(thread, Ordering::Relaxed);
     }
 
-    /// Whether it is current. Exact for the holder of the shard's lock; for other threads, `true`
-    /// may be outdated.
+    /// Whether it is current. Without the shard's lock, `true` may be outdated.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Relaxed)
@@ -423,7 +421,7 @@ impl<K, V> Load<K, V> {
         wake_all(wakers);
     }
 
-    /// Whether a run will wake the calls that wait once this is overdue.
+    /// Whether a run wakes the calls that wait once this is overdue.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Relaxed) != NEVER
     }

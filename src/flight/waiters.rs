@@ -21,7 +21,7 @@ struct WaitingCall {
 type Queue = BTreeMap<Ticket, WaitingCall>;
 
 pub(super) struct Waiters<K, V> {
-    /// A queue for each kind of call that has waited. Kinds are few.
+    /// A queue for each kind of call that has waited.
     queues: Vec<(Want, Queue)>,
     /// The verdicts that have yet to be fetched.
     told: NumberMap<Ticket, Verdict<K, V>>,

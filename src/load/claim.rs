@@ -513,6 +513,11 @@ where
     }
 
     #[inline]
+    fn is_apart(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Decision<u64, Begun<K, V>> {
         if self.call.replaces == Replaces::Nothing {
             if let Some(node) = found {

@@ -245,7 +245,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         publish(engine, &self.load, outcome).release();
     }
 
-    /// Counts the run, which has ended, if runs are counted.
+    /// Counts the run, which has ended.
     #[inline]
     fn note_end(&self, engine: &Engine<K, V>, failed: bool) {
         let Some(counters) = &engine.counters else {

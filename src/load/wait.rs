@@ -8,8 +8,8 @@
 //! waiters only have to wake in time. A thread wakes by itself. A task is woken by a run of the
 //! scheduler, for which the call asks ([`Engine::watch_load`]).
 //!
-//! A refresh may wait when the cache is gone. Then it waits for one more `load_timeout`, by the
-//! thread's clock; a task is not woken.
+//! When the cache is gone, a refresh waits for one more `load_timeout`, by the thread's clock; a
+//! task is not woken.
 
 use super::claim::Claimant;
 use super::guard::ToCache;
@@ -92,7 +92,7 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// How old a load may become before another one may replace it.
+    /// The cache's `load_timeout`.
     pub(super) fn load_timeout(&self) -> Option<Duration> {
         Some(self.timeouts.as_ref()?.most)
     }

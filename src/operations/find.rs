@@ -20,9 +20,6 @@
 //! 3. [`Engine::search`] is the cold end: the entry is due or was changed meanwhile. An entry that
 //!    is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry was
 //!    replaced meanwhile, the look-up starts over: the key was never absent.
-//!
-//! The cold functions that judge get the node only, and read its deadline again: as an argument it
-//! would be stored on the stack.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;

@@ -91,6 +91,12 @@ pub(crate) trait Change<K, V> {
         false
     }
 
+    /// Whether no attempt is inlined: those of loads are not, but for that of an absent key.
+    #[inline]
+    fn is_apart(&self) -> bool {
+        false
+    }
+
     /// The node that the change is about, if it knows that: then no key of a node is compared,
     /// which is user code and may panic.
     #[inline]
@@ -186,8 +192,9 @@ impl<K, V> AfterTransaction<K, V> {
 
 impl<K, V> Engine<K, V> {
     /// Runs a change as one transaction on the key with this hash; see the module docs.
-    // Always inlined, with the first attempt: what that has done stays in registers. A loop around
-    // it would keep in memory what the attempts share, so the later ones get the change by value.
+    // Always inlined, with the first attempt unless it is apart: what that has done stays in
+    // registers. A loop around it would keep in memory what the attempts share, so `attempts` gets
+    // the change by value.
     #[inline(always)]
     pub(crate) fn transact<C: Change<K, V>>(
         &self,
@@ -201,11 +208,14 @@ impl<K, V> Engine<K, V> {
                 return (done, AfterTransaction { _pin, loads });
             }
         }
+        if change.is_apart() {
+            return self.attempts(hash, change, loads, None);
+        }
         match self.attempt(hash, &mut change, &mut loads, None) {
             Tried::Done((_pin, done)) => (done, AfterTransaction { _pin, loads }),
             Tried::Again(answers) => {
                 // In parts: else both arms would return their answer through memory.
-                let (done, held) = self.attempts(hash, change, loads, answers);
+                let (done, held) = self.attempts(hash, change, loads, Some(answers));
                 (done, held)
             }
         }
@@ -235,7 +245,7 @@ impl<K, V> Engine<K, V> {
         done
     }
 
-    /// Attempts until one succeeds. The `answers` are those of the first attempt, which has failed.
+    /// Attempts until one succeeds. The `answers` are those of an attempt that has failed.
     #[cold]
     #[inline(never)]
     fn attempts<C: Change<K, V>>(
@@ -243,18 +253,14 @@ impl<K, V> Engine<K, V> {
         hash: u64,
         mut change: C,
         mut loads: FoundLoads<K, V>,
-        mut answers: C::Answers,
+        mut answers: Option<C::Answers>,
     ) -> (C::Done, AfterTransaction<K, V>) {
-        for made in 1.. {
+        for made in u32::from(answers.is_some()).. {
             loads.compare(change.key());
-            let last = if made >= MAX_ASKS {
-                Some(answers)
-            } else {
-                None
-            };
+            let last = answers.filter(|_| made >= MAX_ASKS);
             match self.attempt(hash, &mut change, &mut loads, last) {
                 Tried::Done((_pin, done)) => return (done, AfterTransaction { _pin, loads }),
-                Tried::Again(again) => answers = again,
+                Tried::Again(again) => answers = Some(again),
             }
         }
         unreachable!("a loop without an end");
@@ -337,8 +343,8 @@ impl<K, V> Hold<'_, '_, K, V> {
         self.loads.0.as_ref()?.mine()
     }
 
-    /// Revokes the load of the key, in the hold that makes the write. Its waiters are released by
-    /// the drop of [`AfterTransaction`]. Only if the change [knows loads](Change::knows_loads).
+    /// Revokes the load of the key, in the hold that makes the write. Only if the change
+    /// [knows loads](Change::knows_loads).
     #[inline]
     pub(crate) fn revoke(&mut self, by: RevokedBy) {
         if let Some(found) = &mut self.loads.0 {
@@ -347,8 +353,7 @@ impl<K, V> Hold<'_, '_, K, V> {
     }
 }
 
-/// The loads that a transaction has found. Dropping it wakes the calls that wait for the load that
-/// was revoked: no lock and no pin may be held.
+/// The loads that a transaction has found. Its drop wakes calls: no lock and no pin may be held.
 // Nearly all writes find no load. Functions that run if one is found take this by value, so that it
 // stands in a register.
 struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);

@@ -2,8 +2,7 @@
 //!
 //! One reading of the clock decides: the deadline counts from it. It is taken after the search,
 //! which compares keys, and just before the policy is asked. The deadline may have passed by the
-//! time the lock is taken: the value is then stored as one that is due at once. No look-up returns
-//! it, since a look-up reads the clock after it has found the node (`find`).
+//! time the lock is taken: the value is then stored as one that is due at once.
 //!
 //! The policies say how long the value lives, and when it becomes stale ([`Engine::ask_policies`]).
 
@@ -140,6 +139,11 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
     #[inline]
     fn expects_absent(&self) -> bool {
         matches!(&self.condition, Condition::Current { load, was_absent: true, .. } if load.is_current())
+    }
+
+    #[inline]
+    fn is_apart(&self) -> bool {
+        matches!(self.condition, Condition::Current { .. })
     }
 
     #[inline]
