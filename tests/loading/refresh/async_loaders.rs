@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use wheelhouse::{
-    Alarm, AsyncLoader, Cache, Leased, LoadError, Loaded, LoadingCache, MaintenanceTask,
+    Alarm, AsyncLoader, Cache, Delivery, Leased, LoadError, Loaded, LoadingCache, MaintenanceTask,
     ManualTicker, Reloaded, Scheduler, async_loader_fn, refresh,
 };
 
@@ -963,6 +963,35 @@ impl Clone for Fragile {
         }
         Self(self.0)
     }
+}
+
+/// A read finds an entry stale that falls due before the reload begins. It has its value already:
+/// nothing is removed in it, nor reloaded.
+#[test]
+fn a_read_of_a_stale_entry_that_falls_due_meanwhile_removes_nothing() {
+    let (clock, told, tasks) = (ManualTicker::new(), Arc::default(), Tasks::default());
+    let hears = Arc::<AtomicUsize>::clone(&told);
+    let load = async_loader_fn(|_: &Fragile| ready(Ok::<u64, String>(20)));
+    let users: LoadingCache<Fragile, u64, String> = Cache::builder()
+        .ticker(clock.clone())
+        .scheduler(Scheduler::disabled())
+        .delivery(Delivery::Caller)
+        .removal_listener(move |_: &Fragile, _: &u64, _| _ = hears.fetch_add(1, Ordering::SeqCst))
+        .time_to_live(10 * SECOND)
+        .loading(load)
+        .refresh_after(refresh::after(SECOND))
+        .spawner(tasks.spawner())
+        .build();
+    users.cache().insert(Fragile(1), 10);
+    clock.advance(2 * SECOND);
+    // The reload has a key of its own.
+    ON_CLONE.set(Some(Box::new(move |_| clock.advance(20 * SECOND))));
+    let read = poll(pin!(users.get_async(&Fragile(1))), &Arc::default());
+    ON_CLONE.set(None);
+    assert_eq!(read, Poll::Ready(Ok(10)));
+    assert_eq!((told.load(Ordering::SeqCst), tasks.len()), (0, 0));
+    users.cache().run_pending_tasks();
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it was due");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! On which threads a loader runs, and what becomes of reloads when the cache goes.
 
-use crate::support::{OwnCache, hide_scripted_panics, until};
+use crate::support::{OneHash, OwnCache, hide_scripted_panics, until};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
@@ -1355,6 +1355,25 @@ fn stale_keys_that_share_a_hash_are_all_reloaded() {
     release.send(()).unwrap();
     assert_eq!(users.refresh(4).wait(), Ok(Some(4)));
     assert_eq!(*runs.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+/// A lease is a load under way: that of its own key is joined, that of another key with the hash is
+/// not.
+#[test]
+fn a_refresh_joins_the_load_of_its_key_alone() {
+    let users: LoadingCache<u64, u64, (), OneHash> = Cache::builder()
+        .hasher(OneHash)
+        .loading(loader_fn(|key: &u64| Ok(*key)))
+        .build();
+    let Leased::Lease(lease) = users.cache().lease(1) else {
+        panic!("it is absent")
+    };
+    let (end, ends) = mpsc::channel();
+    let [joins, loads] = [1, 2].map(|key| users.refresh(key));
+    thread::spawn(move || end.send(loads.wait()));
+    assert_eq!(ends.recv_timeout(20 * SECOND), Ok(Ok(Some(2))));
+    lease.fill(50);
+    assert_eq!(joins.wait(), Ok(Some(50)));
 }
 
 #[test]
