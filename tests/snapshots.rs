@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +15,7 @@ use support::secs;
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{
     Cache, CacheBuilder, Downtime, Ended, EvictionPolicy, ManualTicker, Restore, Restored,
-    SavedEntry, Snapshot,
+    SavedEntry, Snapshot, expiry,
 };
 
 fn saved(key: u32, time_left: Option<Duration>) -> SavedEntry<u32, u32> {
@@ -1086,4 +1088,122 @@ fn a_stop_while_entries_expire_ends_or_saves_each_once() {
     }
     let saved = stop(cache, &stopping, &collected, &ended);
     assert_each_is_ended_or_saved(&ended, &saved, ALL);
+}
+
+thread_local! {
+    /// How many values this thread has dropped while their destructors panic; `None` if they do
+    /// not.
+    static DROPPED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+#[derive(Clone)]
+struct Brittle;
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        if let Some(dropped) = DROPPED.get() {
+            DROPPED.set(Some(dropped + 1));
+            panic!("told to panic in a destructor");
+        }
+    }
+}
+
+/// Restores keys from 0 on, of which two have ended, into a cache of five that weighs them so. Says
+/// how many values that has dropped.
+fn restore_brittle(
+    present: u32,
+    weigh: impl Fn(&Cache<u32, Brittle>, u32) + Send + Sync + 'static,
+) -> (std::thread::Result<Restored>, u32) {
+    support::hide_scripted_panics();
+    let handle = Arc::new(Mutex::new(None::<Cache<u32, Brittle>>));
+    let theirs = Arc::clone(&handle);
+    let cache = Cache::builder()
+        .ticker(ManualTicker::new())
+        .max_capacity(5)
+        .weigher(move |key: &u32, _: &Brittle| {
+            let cache = theirs.lock().unwrap().take();
+            if let Some(cache) = cache {
+                weigh(&cache, *key);
+                *theirs.lock().unwrap() = Some(cache);
+            }
+            1
+        })
+        .build();
+    (0..present).for_each(|key| cache.insert(key, Brittle));
+    *handle.lock().unwrap() = Some(cache.clone());
+    let entries = (0..9).map(|key| {
+        let mut entry = SavedEntry::new(key, Brittle);
+        entry.time_left = (key / 2 == 1).then_some(Duration::ZERO);
+        entry
+    });
+    let snapshot: Snapshot<_, _> = entries.collect();
+    DROPPED.set(Some(0));
+    let restore = AssertUnwindSafe(|| cache.restore(snapshot, Restore::default()));
+    let restored = catch_unwind(restore);
+    let dropped = DROPPED.take().unwrap();
+    *handle.lock().unwrap() = None;
+    (restored, dropped)
+}
+
+#[test]
+fn destructors_of_what_does_not_come_back_are_contained() {
+    // One key is written when it has been found to be absent.
+    let (restored, dropped) = restore_brittle(2, |cache, key| {
+        if key == 4 {
+            cache.insert(4, Brittle);
+        }
+    });
+    let expected = counts! {
+        restored: 2,
+        expired: 2,
+        present: 3,
+        refused: 2,
+    };
+    assert_eq!(restored.unwrap(), expected);
+    assert_eq!(dropped, 7);
+}
+
+#[test]
+fn destructors_are_contained_when_a_callback_ends_the_restore() {
+    let (restored, dropped) = restore_brittle(0, |_, key| assert!(key != 6, "told to panic"));
+    assert!(restored.is_err());
+    assert_eq!(dropped, 9);
+}
+
+/// After a restart, an update gives the entry what it would have given it before.
+#[test]
+fn updates_renew_the_time_to_live_of_what_came_back() {
+    type With = fn(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>;
+    let policies: [With; 2] = [
+        |b| b.expire_after(expiry::never()),
+        |b| b.expire_after(expiry::creating(|_: &u32, _: &u32| None)),
+    ];
+    for with in policies {
+        let (old, clock) = built(|b| with(b.time_to_live(secs(60))));
+        old.insert(1, 10);
+        old.insert_with_ttl(2, 20, secs(40));
+        clock.advance(secs(30));
+        let snapshot = old.snapshot();
+        let ignored = Restore::default().downtime(Downtime::Ignored);
+        let (new, after) = built(|b| with(b.time_to_live(secs(60))));
+        assert_eq!(new.restore(snapshot, ignored), only(2));
+        for (cache, clock) in [(old, clock), (new, after)] {
+            let left = |key| cache.peek_ref(&key).unwrap().time_left();
+            assert_eq!([left(1), left(2)], [Some(secs(30)), Some(secs(10))]);
+            clock.advance(secs(5));
+            cache.insert(1, 11);
+            cache.insert(2, 21);
+            assert_eq!([left(1), left(2)], [Some(secs(60)), Some(secs(5))]);
+        }
+    }
+}
+
+#[test]
+fn an_entry_older_than_the_longest_lifetime_has_ended() {
+    let (cache, _) = built(|b| b.time_to_live(Duration::MAX));
+    let mut entry = saved(1, None);
+    entry.age = support::LONGEST;
+    let snapshot: Snapshot<_, _> = [entry].into_iter().collect();
+    let restored = cache.restore(snapshot, Restore::default());
+    assert_eq!(restored, counts! { expired: 1 });
 }

@@ -3,6 +3,7 @@
 //! The expiry policy is not asked: the entry comes with its deadline. The refresh policy is.
 
 use super::write::Condition;
+use crate::contain::contain;
 use crate::engine::{Engine, LifetimeSource, WriteOutcome};
 use crate::listener::RemovalCause;
 use crate::node::{NewNode, Times};
@@ -18,6 +19,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         }
         let condition = Condition::Absent { times, stale_at };
         let Some(written) = self.write(&mut new, LifetimeSource::Policy, condition) else {
+            contain(|| new.discard());
             return false;
         };
         self.after_write(written.outcome);

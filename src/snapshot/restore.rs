@@ -10,10 +10,11 @@
 
 use super::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 use crate::cache::Cache;
+use crate::contain::LetGo;
 use crate::engine::Lifetimes;
 use crate::hash::RandomState;
 use crate::node::{NewNode, Times};
-use crate::time;
+use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -77,6 +78,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// assert_eq!((new.get(&1), new.get(&2)), (Some(10), Some(22)));
     /// ```
     pub fn restore(&self, snapshot: Snapshot<K, V>, how: Restore) -> Restored {
+        // What does not come back is let go.
+        let mut entries: Vec<_> = snapshot.entries.into_iter().map(LetGo::new).collect();
         if self.weighted_size() > 0 && self.engine().max_capacity().is_some() {
             // What is due, or over the bound, takes up no room.
             self.run_pending_tasks();
@@ -89,11 +92,11 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         };
         let mut used = self.weighted_size();
         let mut counts = Restored::default();
-        let mut seen = HashSet::with_capacity_and_hasher(snapshot.len(), RandomState::default());
+        let mut seen = HashSet::with_capacity_and_hasher(entries.len(), RandomState::default());
+        let mut treatments = Vec::with_capacity(entries.len());
         let lifetimes = &self.engine().lifetimes;
         let max = self.engine().max_capacity().unwrap_or(u64::MAX);
-        let mut treatments = Vec::with_capacity(snapshot.len());
-        for entry in snapshot.iter() {
+        for entry in entries.iter().map(LetGo::get) {
             let SavedEntry { key, value, .. } = entry;
             if !seen.insert(key) || self.contains_key(key) {
                 counts.present += 1;
@@ -125,18 +128,19 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             });
         }
         drop(seen);
-        let mut entries = snapshot.entries;
-        while let (Some(entry), Some(treatment)) = (entries.pop(), treatments.pop()) {
-            let SavedEntry { key, value, .. } = entry;
-            let hash = self.hash(&key);
+        while let (Some(mut entry), Some(treatment)) = (entries.pop(), treatments.pop()) {
+            let hash = self.hash(&entry.get().key);
+            let mut take = |weight| {
+                let SavedEntry { key, value, .. } = entry.take();
+                NewNode::new(key, value, hash, weight)
+            };
             match treatment {
                 Treatment::PutBack {
                     weight,
                     times,
                     stale_at,
                 } => {
-                    let new = NewNode::new(key, value, hash, weight);
-                    if self.engine().put_back(new, &times, stale_at) {
+                    if self.engine().put_back(take(weight), &times, stale_at) {
                         counts.restored += 1;
                     } else if self.engine().is_too_heavy(weight) {
                         // The bound has shrunk since the first pass.
@@ -145,10 +149,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
                         counts.present += 1;
                     }
                 }
-                Treatment::Tell(weight) => {
-                    let new = NewNode::new(key, value, hash, weight);
-                    self.engine().notify_ended(new);
-                }
+                Treatment::Tell(weight) => self.engine().notify_ended(take(weight)),
                 Treatment::Skip => {}
             }
         }
@@ -169,7 +170,9 @@ impl<K, V> SavedEntry<K, V> {
             (Some(limit), Some(left)) => Some(left.min(limit)),
             _ => None,
         };
-        let live = (lifetimes.time_to_live).map(|live| live.saturating_sub(self.age));
+        let longest = Duration::from_nanos(MAX_LIFETIME_NANOS);
+        let live = lifetimes.time_to_live;
+        let live = live.map(|live| live.min(longest).saturating_sub(self.age));
         for left in [self.time_left, idle, live] {
             match left {
                 Some(left) if left <= downtime => return None,
@@ -178,7 +181,11 @@ impl<K, V> SavedEntry<K, V> {
         }
         let age = time::deadline_after(0, self.age.saturating_add(downtime));
         let written = time::of_write(now.wrapping_sub(age));
-        let own = moment_of(self.time_left, downtime, now);
+        // What the time to live allows is no deadline of the entry's own: an update renews it.
+        let own = match (self.time_left, live) {
+            (Some(left), Some(live)) if live <= left => NEVER,
+            (left, _) => moment_of(left, downtime, now),
+        };
         let wanted = lifetimes.wanted(own, || written, now);
         Some(Times {
             written,
