@@ -1207,3 +1207,31 @@ fn an_entry_older_than_the_longest_lifetime_has_ended() {
     let restored = cache.restore(snapshot, Restore::default());
     assert_eq!(restored, counts! { expired: 1 });
 }
+
+#[test]
+fn views_show_as_many_live_entries_as_they_are_asked_for() {
+    let bounds: [Option<(u64, EvictionPolicy)>; 3] = [
+        Some((1_000, EvictionPolicy::Lru)),
+        Some((1_000, EvictionPolicy::Adaptive)),
+        None,
+    ];
+    for bound in bounds {
+        let (cache, clock) = built(|b| match bound {
+            Some((max, policy)) => b.max_capacity(max).eviction_policy(policy),
+            None => b,
+        });
+        (0..700).for_each(|key| cache.insert_with_ttl(key, key, secs(1)));
+        (700..710).for_each(|key| cache.insert(key, key));
+        clock.advance(secs(5));
+        let policy = cache.policy();
+        for most in [1, 10, 20] {
+            let counts = [
+                policy.hottest(most).count(),
+                policy.coldest(most).count(),
+                policy.first_to_evict(most).count(),
+                policy.last_to_evict(most).count(),
+            ];
+            assert_eq!(counts, [most.min(10); 4], "{bound:?}");
+        }
+    }
+}

@@ -522,14 +522,19 @@ impl<K, V> Drop for Engine<K, V> {
 const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> Engine<K, V> {
-    /// Visits at most `most` entries of each part that its size policy knows, from the first victim
-    /// to the last; none in a cache without a bound. The lock is given up after some hundred
-    /// entries, so the policy changes meanwhile: an entry may be visited twice or not at all.
-    /// `visit` runs under the lock and must not run user code. Walks take turns.
+    /// Visits the entries that the size policies know, in each part from the first victim to the
+    /// last, until `visit` has accepted `most` of the part; none in a cache without a bound. The
+    /// lock is given up after some hundred entries, so the policy changes meanwhile: an entry may
+    /// be visited twice or not at all. `visit` runs under the lock and must not run user code.
+    /// Walks take turns.
     ///
     /// `visit` gets the rank of the entry among all: where it stands in the order of its part. In a
     /// cache of several parts this is a fraction of the part's length, of 32 bits.
-    pub(crate) fn walk_by_eviction(&self, most: usize, mut visit: impl FnMut(u64, EntryPtr<K, V>)) {
+    pub(crate) fn walk_by_eviction(
+        &self,
+        most: usize,
+        mut visit: impl FnMut(u64, EntryPtr<K, V>) -> bool,
+    ) {
         let _turn = self.walks.lock();
         for part in &self.parts {
             self.walk_part(part, most, &mut visit);
@@ -540,7 +545,7 @@ impl<K, V> Engine<K, V> {
         &self,
         part: &Part<K, V>,
         most: usize,
-        mut visit: impl FnMut(u64, EntryPtr<K, V>),
+        mut visit: impl FnMut(u64, EntryPtr<K, V>) -> bool,
     ) {
         let mut state = part.state.lock();
         let Some(eviction) = &mut state.eviction else {
@@ -560,13 +565,12 @@ impl<K, V> Engine<K, V> {
                 return;
             };
             let goes_on = eviction.walk(left.min(ENTRIES_PER_HOLD), |entry| {
-                visit(rank, entry);
+                left -= usize::from(visit(rank, entry));
                 rank += step;
             });
             if !goes_on {
                 return;
             }
-            left = left.saturating_sub(ENTRIES_PER_HOLD);
             unlock_fairly(state);
             state = part.state.lock();
         }

@@ -110,6 +110,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
         engine.walk_by_eviction(usize::MAX, |rank, entry| {
             // An entry that was used during the walk is visited again: the later rank holds.
             ranks.insert(entry.address(), (entry.uses.get(), rank));
+            true
         });
         let (now, taken_at) = engine.clock.now_and_system_time();
         let mut entries = Vec::with_capacity(count);

@@ -8,7 +8,7 @@ use crate::node::NodePtr;
 use crate::operations::EntryRef;
 use crate::policy::Policy;
 use crate::reclaim::Pin;
-use crate::time::NEVER;
+use crate::time::{self, NEVER};
 use std::collections::HashSet;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -150,8 +150,9 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     ///
     /// # Cost
     ///
-    /// Proportional to `n`. The maintenance lock is held for a bounded number of entries at a time;
-    /// readers never wait.
+    /// Proportional to `n`, and to the expired entries that would be evicted before and are not
+    /// removed yet. The maintenance lock is held for a bounded number of entries at a time; readers
+    /// never wait.
     ///
     /// ```
     /// use wheelhouse::{Cache, EvictionPolicy};
@@ -245,8 +246,8 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// Entries in the order of their ranks: at least the `most` that are evicted first. `rank` is
-    /// told where an entry stands in the order of eviction, and how often it was used.
+    /// Live entries in the order of their ranks: at least the `most` that are evicted first. `rank`
+    /// is told where an entry stands in the order of eviction, and how often it was used.
     fn ranked<R: Copy + Ord>(
         &self,
         most: usize,
@@ -254,18 +255,28 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         rank: impl Fn(u64, u8) -> R,
     ) -> Vec<NodePtr<K, V>> {
         let engine = self.cache.engine();
+        let now = engine.clock.now();
+        // A frozen deadline is that of a live entry, which is being replaced.
+        let lives =
+            |node: NodePtr<K, V>| !time::is_due(now, node.deadline()) || node.is_frozen(now);
         let mut nodes = Vec::new();
         if engine.max_capacity().is_some() {
             // Before the walk: that pushes under the maintenance lock.
             nodes.reserve((engine.map.len() as usize).min(most.saturating_mul(engine.parts())));
             engine.walk_by_eviction(most, |order, entry| {
-                nodes.push((rank(order, entry.uses.get()), entry.node()));
+                let lives = lives(entry.node());
+                if lives {
+                    nodes.push((rank(order, entry.uses.get()), entry.node()));
+                }
+                lives
             });
             // Those of one part are in the order of eviction already.
             nodes.sort_by_key(|&(rank, _)| rank);
         } else {
             self.each(pin, |node| {
-                nodes.push((rank(0, 0), node));
+                if lives(node) {
+                    nodes.push((rank(0, 0), node));
+                }
                 nodes.len() < most
             });
         }
