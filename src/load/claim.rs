@@ -409,7 +409,9 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     let until = *spins_until.get_or_insert_with(|| Instant::now() + MOST_SPIN);
                     spins = load.spin(until);
                 }
-                Begun::Live(node) => return Some(Claim::Value(engine.copy_of(node))),
+                Begun::Live(node, deadline) => {
+                    return Some(Claim::Value(engine.copy_of(node, deadline)));
+                }
                 Begun::Absent => return Some(Claim::Failed(Outcome::Absent)),
                 Begun::Busy => return Some(Claim::Busy),
                 Begun::Joined(load, ticket) => {
@@ -424,10 +426,10 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 Begun::Leads(load, live, left) => {
                     guard = Guard::running(self.cache.clone(), load, live.is_none());
                     let mut seen = None;
-                    if let Some(node) = live {
+                    if let Some((node, deadline)) = live {
                         if !self.reloads() {
                             // User code: `Clone`.
-                            seen = Some(engine.copy_of(node));
+                            seen = Some(engine.copy_of(node, deadline));
                         }
                     }
                     drop(held);
@@ -476,8 +478,8 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
 enum Begun<K, V> {
     /// An entry that was due has left, and the call has to begin again.
     Expired(WriteOutcome),
-    /// The key's live entry, for a call that does not lead.
-    Live(NodePtr<K, V>),
+    /// The key's live entry, for a call that does not lead, and the deadline by which it lives.
+    Live(NodePtr<K, V>, u64),
     /// The key has no entry, for a call that leads only over a stale one.
     Absent,
     /// The call would have to wait, or to lead, and may not.
@@ -486,8 +488,12 @@ enum Begun<K, V> {
     Near(Arc<Load<K, V>>),
     /// The call has joined this load, with this ticket.
     Joined(Arc<Load<K, V>>, Ticket),
-    /// With the live entry, or the outcome of the removal of one that was due.
-    Leads(Arc<Load<K, V>>, Option<NodePtr<K, V>>, Option<WriteOutcome>),
+    /// With the live entry and its deadline, or the outcome of the removal of one that was due.
+    Leads(
+        Arc<Load<K, V>>,
+        Option<(NodePtr<K, V>, u64)>,
+        Option<WriteOutcome>,
+    ),
 }
 
 impl<K, V, C> Change<K, V> for Begin<'_, K, V, C>
@@ -521,8 +527,9 @@ where
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Decision<u64, Begun<K, V>> {
         if self.call.replaces == Replaces::Nothing {
             if let Some(node) = found {
+                let deadline = node.deadline();
                 if self.engine.is_live(node) {
-                    return Decision::End(Begun::Live(node));
+                    return Decision::End(Begun::Live(node, deadline));
                 }
             }
         }
@@ -564,7 +571,7 @@ where
         if self.call.replaces == Replaces::Stale && !is_stale(live, now) {
             return Tried::Done(match live {
                 _ if self.is_hit() => Begun::Busy,
-                Some(node) => Begun::Live(node),
+                Some(node) => Begun::Live(node, node.deadline()),
                 None => Begun::Absent,
             });
         }
@@ -588,6 +595,8 @@ where
                 self.engine.begin_reload(&load, node, now);
             }
         }
+        // Under the lock, where no deadline is frozen.
+        let live = live.map(|node| (node, node.deadline()));
         Tried::Done(Begun::Leads(load, live, left))
     }
 }
@@ -623,7 +632,7 @@ where
     fn leave_it_to(&mut self, load: Arc<Load<K, V>>, live: Option<NodePtr<K, V>>) -> Begun<K, V> {
         if !self.call.may_wait {
             return match live {
-                Some(node) if !self.call.reloads() => Begun::Live(node),
+                Some(node) if !self.call.reloads() => Begun::Live(node, node.deadline()),
                 _ => Begun::Busy,
             };
         }

@@ -112,15 +112,14 @@ impl<V> Commit<V> {
 }
 
 impl<K, V> Engine<K, V> {
-    /// A live node's value, cloned, with the time that it has left. The pin is held; `Clone` is
-    /// user code.
+    /// A live node's value, cloned, with the time that it has left. The node was judged by this
+    /// deadline: by now it may be frozen. The pin is held; `Clone` is user code.
     // Out of line: its room on the stack is free again when a load runs.
     #[inline(never)]
-    pub(super) fn copy_of(&self, node: NodePtr<K, V>) -> Box<Keyless<V>>
+    pub(super) fn copy_of(&self, node: NodePtr<K, V>, deadline: u64) -> Box<Keyless<V>>
     where
         V: Clone,
     {
-        let deadline = node.deadline();
         Box::new(Keyless {
             left: self.clock.time_until(deadline),
             ..Keyless::hit(node.value().clone())
@@ -429,11 +428,10 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
         engine.count(Count::DiscardedLoads);
         let pin = engine.pin();
         let hit = engine.find_live(self.load.hash, self.load.key(), &pin)?;
-        let mut live = engine.copy_of(hit.node);
-        let deadline = hit.node.deadline();
+        let mut live = engine.copy_of(hit.node, hit.deadline);
         drop(pin);
         live.stored = false;
-        self.share(Some(engine), &live, deadline);
+        self.share(Some(engine), &live, hit.deadline);
         Some(live)
     }
 

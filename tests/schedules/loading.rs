@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use shuttle::thread;
 use wheelhouse::compute::{CompResult, Op};
@@ -62,7 +63,7 @@ fn loads_computes_and_writes_of_two_keys() {
                 assert_eq!(value, version, "a stale value stayed");
             }
             cache.invalidate(&(key as u64));
-            let leased = cache.lease_timeout(key as u64, std::time::Duration::ZERO);
+            let leased = cache.lease_timeout(key as u64, Duration::ZERO);
             assert!(matches!(leased, Leased::Lease(_)), "a load is left behind");
         }
     });
@@ -89,5 +90,33 @@ fn upserts_of_one_key() {
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         assert_eq!(cache.get(&1), Some(6));
+    });
+}
+
+/// What a call is told of a live entry holds, also while another call replaces the entry.
+#[test]
+fn an_entry_that_is_being_replaced_has_time_left() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    explore(|| {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .ticker(ManualTicker::new())
+            .time_to_idle(HOUR)
+            .build();
+        let (computes, writes) = (dice().below(2) == 0, cache.clone());
+        if computes {
+            cache.insert(1, 1);
+        }
+        let writer = thread::spawn(move || (2..4).for_each(|value| writes.insert(1, value)));
+        if computes {
+            _ = cache.entry(1).and_compute_with(|entry| {
+                assert_eq!(entry.unwrap().time_left(), Some(HOUR));
+                Op::Nop
+            });
+        } else {
+            // Perhaps it gets the value of the writer.
+            let entry = cache.entry(1).or_insert_with(|| 1);
+            assert_eq!(entry.time_left(), Some(HOUR));
+        }
+        writer.join().unwrap();
     });
 }
