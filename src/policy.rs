@@ -94,7 +94,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     ///
     /// # Cost
     ///
-    /// Takes the maintenance lock. Visits all entries if one of them weighs more than the new
+    /// Takes the maintenance lock. Visits all entries if one has ever weighed more than the new
     /// bound, else a few.
     ///
     /// ```
@@ -217,30 +217,7 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// Returns the levels of the timer wheel, the finest first: the width of a level's buckets,
     /// which of them contains the wheel's time, and how many entries each holds. For viewers.
     ///
-    /// Writes that still wait in a buffer are drained first.
-    ///
-    /// # Panics
-    ///
-    /// As [`next_maintenance_in`](crate::Cache::next_maintenance_in).
-    ///
-    /// # Cost
-    ///
-    /// Takes the maintenance lock and may run bounded maintenance, as
-    /// [`next_maintenance_in`](crate::Cache::next_maintenance_in) does; then copies 165 lengths.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use wheelhouse::{Cache, ManualTicker};
-    ///
-    /// let cache = Cache::builder().ticker(ManualTicker::new()).build();
-    /// cache.insert_with_ttl("soon", 1, Duration::from_secs(10));
-    /// cache.insert_with_ttl("late", 2, Duration::from_secs(3600));
-    /// let wheel = cache.policy().wheel();
-    /// assert_eq!(wheel.len(), 5);
-    /// let (width, _, entries) = &wheel[0];
-    /// assert_eq!((*width, entries.len()), (cache.policy().expiry_resolution(), 64));
-    /// assert_eq!(entries.iter().sum::<usize>(), 1);
-    /// ```
+    /// First it does what [`next_maintenance_in`](crate::Cache::next_maintenance_in) does.
     #[doc(hidden)]
     pub fn wheel(&self) -> Vec<(Duration, usize, Vec<usize>)> {
         // Links what waits in the buffers.

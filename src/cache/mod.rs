@@ -691,8 +691,10 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// # Cost
     ///
     /// Proportional to the work that is due, in bounded passes: other callers need not wait for it.
-    /// The destructors of removed values may run on the calling thread. Waits for the listener, and
-    /// at most a second for destructors on other threads.
+    /// A call that finds an entry due also visits those that fall due within the same
+    /// [`expiry_resolution`](crate::CacheBuilder::expiry_resolution). The destructors of removed
+    /// values may run on the calling thread. Waits for the listener, and at most a second for
+    /// destructors on other threads.
     ///
     /// ```
     /// use std::time::Duration;
