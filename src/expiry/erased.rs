@@ -1,20 +1,18 @@
 //! An expiry policy of any type, as a cache keeps it: asked in cache time, answering with a
 //! deadline.
 //!
-//! A cache keeps its policy as `Box<dyn ErasedExpiry<K, V>>`. Here that trait is implemented once
-//! for every type that implements [`Expiry`]. So the compiler sees the user's method and the
-//! conversion of times around it as one function. It drops the conversion of each argument that the
-//! method does not use. If the method returns the time left that it was given, it also drops the
-//! comparison of the two. An answer is a deadline in cache time, or none if the policy leaves the
-//! entry's.
+//! A cache keeps its policy as `Box<dyn ErasedExpiry<K, V>>`, which is implemented once for every
+//! type that implements [`Expiry`]. So the compiler sees the user's method and the conversion of
+//! times around it as one function, and drops what the method does not use. An answer is a deadline
+//! in cache time, or none if the policy leaves the entry's.
 //!
 //! # Which policies inherit `expire_after_read`
 //!
 //! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
-//! thread-local note that identifies the types of policy, key and value. If the note names this
-//! policy with these types after a call, no read moves a deadline. The note has to name all types:
-//! a policy may call the default method of a policy that it wraps, and a policy for two types of
-//! values may override the method for one of them only. Two types may have one name.
+//! thread-local note of the types of policy, key and value. If that names, after a call, the policy
+//! that answers reads (a wrapper of this crate says which that is), no read moves a deadline. The
+//! note has to name all types: a policy may call the default method of a policy that it wraps, and
+//! a policy for two types of values may override the method for one of them only.
 
 use super::Expiry;
 use crate::identity::id_of;
@@ -193,20 +191,23 @@ impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
 
     fn inherits_reads(&self) -> bool {
         // A note of an earlier call says so too: it names an implementation, which no call changes.
-        RAN.get() == Some(implementation::<P, K, V>())
+        RAN.get() == Some(self.__reads())
     }
 }
 
 /// An implementation of `Expiry`: the types of the policy, and of key and value.
-type Implementation = (TypeId, TypeId);
+// As `Asks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(unreachable_pub)]
+pub struct Implementation(TypeId, TypeId);
 
 thread_local! {
     /// The implementation whose provided method has run last.
     static RAN: Cell<Option<Implementation>> = const { Cell::new(None) };
 }
 
-fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
-    (TypeId::of::<P>(), id_of::<(K, V)>())
+pub(super) fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
+    Implementation(TypeId::of::<P>(), id_of::<(K, V)>())
 }
 
 /// Leaves the note of `P` for these keys and values.

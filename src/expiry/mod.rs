@@ -32,6 +32,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use erased::Implementation;
 pub(crate) use erased::{Asks, ErasedExpiry, Updates};
 pub use ready::{
     Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing,
@@ -228,6 +229,12 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
     fn __asks(&self) -> Asks {
         Asks::ALL
     }
+
+    /// Private to this crate: the implementation that answers each read.
+    #[doc(hidden)]
+    fn __reads(&self) -> Implementation {
+        erased::implementation::<Self, K, V>()
+    }
 }
 
 /// Writes methods of `self` that call the same methods of another value. `then` converts each
@@ -260,6 +267,7 @@ macro_rules! forward_pointer {
                     last_modified_at: Instant
                 ) -> Option<Duration>;
                 fn __asks() -> Asks;
+                fn __reads() -> Implementation;
             }
         }
     };

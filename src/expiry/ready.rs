@@ -1,8 +1,7 @@
 //! The ready-made policies, which the table of the parent module lists.
 //!
-//! Each is a small named type around a closure, so that a cache's builder, a field or a function's
-//! return type can name it. None has mutable state, so threads that share one policy do not
-//! contend.
+//! Each has a named type, for a field or a function's return type. None has mutable state, so
+//! threads that share one policy do not contend.
 
 use std::convert::identity;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
-use super::erased::{Asks, Updates};
+use super::erased::{Asks, Implementation, Updates};
 use crate::expiry::forward;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
@@ -44,11 +43,6 @@ use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 /// time.advance(Duration::from_secs(1));
 /// assert_eq!(cache.get("a"), None);
 /// ```
-///
-/// # Panics
-///
-/// The policy itself does not panic. A panic in `lifetime` reaches the caller of the cache, see
-/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -89,11 +83,6 @@ where
 /// time.advance(Duration::from_secs(1));
 /// assert_eq!(cache.get("a"), None);
 /// ```
-///
-/// # Panics
-///
-/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
-/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -139,11 +128,6 @@ where
 /// assert!(!tokens.contains_key("ada"));
 /// ```
 ///
-/// # Panics
-///
-/// None of its own; a panic in `end` reaches the caller of the cache, see
-/// [`Expiry`](Expiry#panics).
-///
 /// # Cost
 ///
 /// Hits do not call the closure.
@@ -184,11 +168,6 @@ where
 /// time.advance(Duration::from_secs(10));
 /// assert_eq!(cache.get("a"), None);
 /// ```
-///
-/// # Panics
-///
-/// None of its own; a panic in `lifetime` reaches the caller of the cache, see
-/// [`Expiry`](Expiry#panics).
 ///
 /// # Cost
 ///
@@ -240,7 +219,6 @@ pub fn never() -> Never {
 ///   where it is and repeated reads do not shorten it.
 /// - `None` and `Some(Duration::ZERO)` pass through unchanged.
 /// - A lifetime above the [longest one](Expiry#answers) is first cut to it.
-/// - With a `fraction` of 0.0 it answers as `policy` does.
 ///
 /// The fractions are pseudo-random, from a random origin of the calling thread: they cannot be
 /// reproduced, and must not be used for secrets.
@@ -278,43 +256,23 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 /// Asks `policy` about writes only: no read calls it or moves a deadline.
 ///
 /// Use it for a policy that has an `expire_after_read`, if reads of this cache need not move
-/// deadlines. The cache then makes no call on a hit, so a hit costs the same as with a deadline
-/// fixed by [`insert_with_ttl`](crate::Cache::insert_with_ttl). A policy without an
-/// `expire_after_read` of its own does not need the adaptor.
-///
-/// The adaptor works with any policy, and in either order with [`jittered`].
+/// deadlines. A hit then costs the same as with a deadline fixed by
+/// [`insert_with_ttl`](crate::Cache::insert_with_ttl). The adaptor works in either order with
+/// [`jittered`].
 ///
 /// # Examples
 ///
 /// ```
-/// use std::time::{Duration, Instant};
-/// use wheelhouse::{Cache, Expiry, ManualTicker, expiry};
+/// use std::time::Duration;
+/// use wheelhouse::{Cache, ManualTicker, expiry};
 ///
-/// /// A lease lives as long as it was granted, counted from its last use.
-/// struct LeaseExpiry;
-///
-/// impl Expiry<u32, Duration> for LeaseExpiry {
-///     fn expire_after_create(&self, _: &u32, granted: &Duration, _: Instant) -> Option<Duration> {
-///         Some(*granted)
-///     }
-///
-///     fn expire_after_read(
-///         &self,
-///         _: &u32,
-///         granted: &Duration,
-///         _: Instant,
-///         _: Option<Duration>,
-///         _: Instant,
-///     ) -> Option<Duration> {
-///         Some(*granted)
-///     }
-/// }
-///
-/// // In this cache, counted from its creation.
+/// // A lease lives as long as it was granted, counted from its last use; in this cache, counted
+/// // from its creation.
+/// let leases = expiry::accessing(|_: &u32, granted: &Duration| Some(*granted));
 /// let time = ManualTicker::new();
 /// let cache = Cache::builder()
 ///     .ticker(time.clone())
-///     .expire_after(expiry::writes_only(LeaseExpiry))
+///     .expire_after(expiry::writes_only(leases))
 ///     .build();
 ///
 /// cache.insert(1, Duration::from_secs(10));
@@ -326,7 +284,7 @@ pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
 ///
 /// # Cost
 ///
-/// Hits do not call the policy. Writes call it as they would without this adaptor.
+/// Hits do not call the policy.
 pub fn writes_only<P>(policy: P) -> WritesOnly<P> {
     WritesOnly { policy }
 }
@@ -495,8 +453,10 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
         ) -> Option<Duration>;
     }
 
-    fn __asks(&self) -> Asks {
-        self.policy.__asks()
+    forward! {
+        self => self.policy, identity;
+        fn __asks() -> Asks;
+        fn __reads() -> Implementation;
     }
 }
 
