@@ -19,7 +19,7 @@ impl<K, V> ShardCell<K, V> {
     fn check_invariants(&self, owns: impl Fn(u64) -> bool) {
         let locked = self.locked.lock();
         locked.slab.check_invariants();
-        let number = locked.slab.shard;
+        let number = self.number;
         self.table().check_invariants(&locked.state, self.entries());
         let mut nodes = Vec::new();
         let (mut at, mut weight) = (0, 0);
@@ -30,7 +30,7 @@ impl<K, V> ShardCell<K, V> {
                 assert!(owns(node.hash()), "a node in a wrong shard");
             }
         }
-        if locked.slab.has_weights() {
+        if self.columns.weight {
             assert_eq!(self.weight(), weight, "weight of shard {number}");
         }
     }

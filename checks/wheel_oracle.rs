@@ -47,8 +47,8 @@ impl Nodes {
             deadline,
             own: deadline,
         };
-        self.slab
-            .place(&mut NewNode::new(number, number, number, 1), times)
+        let mut new = NewNode::new(number, number, number, 1);
+        self.slab.place(Columns::default(), &mut new, times)
     }
 
     /// A live node with this deadline in the entry of another.
@@ -59,7 +59,7 @@ impl Nodes {
             own: deadline,
         };
         let mut new = NewNode::new(*old.key(), *old.value(), old.hash(), 1);
-        let new = self.slab.succeed(old, &mut new, times);
+        let new = self.slab.succeed(Columns::default(), old, &mut new, times);
         new.entry().set_node(new);
         new
     }

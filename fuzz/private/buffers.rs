@@ -101,7 +101,13 @@ pub fn buffers_against_queues(data: &[u8]) {
     let mut script = Script(data);
     let mut slab = Slab::new(Columns::default());
     let nodes: Vec<Event> = (0..CROWD as u64)
-        .map(|number| slab.place(&mut make(number, number, number), Times::NONE))
+        .map(|number| {
+            slab.place(
+                Columns::default(),
+                &mut make(number, number, number),
+                Times::NONE,
+            )
+        })
         .collect();
     let kind = script.operand();
     let records_each = kind & 0x40 != 0;

@@ -80,15 +80,16 @@ impl<const CHAIN: bool> Pair<CHAIN> {
 /// Runs a program of list operations, decoded from `data`, beside deques, and panics if they
 /// differ.
 pub fn list_against_deques(data: &[u8]) {
-    let mut slab = Slab::new(Columns {
+    let columns = Columns {
         queue: true,
         weight: true,
         own: false,
         refresh: false,
-    });
+    };
+    let mut slab = Slab::new(columns);
     let entries: Vec<_> = (0..CROWD as u64)
         .map(|number| {
-            slab.place(&mut make(number, number, number), Times::NONE)
+            slab.place(columns, &mut make(number, number, number), Times::NONE)
                 .entry()
         })
         .collect();

@@ -33,6 +33,7 @@ type Owned = NodePtr<u64, u64>;
 
 struct Bench {
     slab: Slab<u64, u64>,
+    columns: Columns,
     policy: Eviction<u64, u64>,
     max: u64,
     /// The content of the map.
@@ -63,6 +64,7 @@ pub fn policy_against_map(data: &[u8]) {
     };
     let mut bench = Bench {
         slab: Slab::new(columns),
+        columns,
         policy: Eviction::with_policy(policy, max, u64::from(kind >> 3)),
         max,
         nodes: BTreeMap::new(),
@@ -137,10 +139,8 @@ impl Bench {
         } else {
             key
         };
-        Some(
-            self.slab
-                .place(&mut NewNode::new(key, key, hash, weight), Times::NONE),
-        )
+        let mut new = NewNode::new(key, key, hash, weight);
+        Some(self.slab.place(self.columns, &mut new, Times::NONE))
     }
 
     /// Another node in the same entry.
@@ -150,7 +150,7 @@ impl Bench {
         }
         self.made += 1;
         let mut new = NewNode::new(*old.key(), *old.key(), old.hash(), weight);
-        let new = self.slab.succeed(old, &mut new, Times::NONE);
+        let new = self.slab.succeed(self.columns, old, &mut new, Times::NONE);
         new.entry().set_node(new);
         Some(new)
     }

@@ -188,6 +188,9 @@ impl Owned {
             deadline,
             own: deadline,
         };
-        Self(slab.place(&mut new_node(key), times), slab)
+        Self(
+            slab.place(Columns::default(), &mut new_node(key), times),
+            slab,
+        )
     }
 }

@@ -61,7 +61,13 @@ fn counters_may_wrap() {
 #[test]
 fn a_read_is_recorded_once_for_each_stamp() {
     let mut slab = Slab::new(Columns::default());
-    let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
+    let mut make = |number: u64| {
+        slab.place(
+            Columns::default(),
+            &mut NewNode::new(number, (), number, 1),
+            Times::NONE,
+        )
+    };
     let nodes: Vec<NodePtr<u64, ()>> = (0..3).map(&mut make).collect();
     let reads = ReadBuffer::new(4, 1);
     let domain = Domain::new();
@@ -90,7 +96,13 @@ fn a_read_is_recorded_once_for_each_stamp() {
 #[test]
 fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() {
     let mut slab = Slab::new(Columns::default());
-    let mut make = |number: u64| slab.place(&mut NewNode::new(number, (), number, 1), Times::NONE);
+    let mut make = |number: u64| {
+        slab.place(
+            Columns::default(),
+            &mut NewNode::new(number, (), number, 1),
+            Times::NONE,
+        )
+    };
     let [a, b]: [NodePtr<u64, ()>; 2] = [0, 1].map(&mut make);
     let (reads, domain) = (ReadBuffer::new(4, 1), Domain::new());
     reads.record_each(true);
@@ -119,7 +131,13 @@ fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() 
 fn a_read_whose_offer_failed_is_recorded_again() {
     let mut slab = Slab::new(Columns::default());
     let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
-        .map(|number| slab.place(&mut NewNode::new(number, (), 0, 1), Times::NONE))
+        .map(|number| {
+            slab.place(
+                Columns::default(),
+                &mut NewNode::new(number, (), 0, 1),
+                Times::NONE,
+            )
+        })
         .collect();
     let reads = ReadBuffer::new(1, 1);
     let domain = Domain::new();
@@ -133,7 +151,11 @@ fn a_read_whose_offer_failed_is_recorded_again() {
 #[test]
 fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
     let mut slab = Slab::new(Columns::default());
-    let node = slab.place(&mut NewNode::new(7, (), 0, 1), Times::NONE);
+    let node = slab.place(
+        Columns::default(),
+        &mut NewNode::new(7, (), 0, 1),
+        Times::NONE,
+    );
     let [reads, one] = [64, 1].map(|stripes| ReadBuffer::new(stripes, 1));
     reads.record_each(true);
     one.record_each(true);

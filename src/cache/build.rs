@@ -89,8 +89,8 @@ where
             Some(forced) => forced.clamp(1, MOST_PARTS).next_power_of_two(),
             // Tests of private parts look into one part, on each machine.
             None if cfg!(test) => 1,
-            // Those of whole caches also run with as many as there can be.
-            None if cfg!(wheelhouse_parts) => MOST_PARTS,
+            // Those of whole caches also run with many.
+            None if cfg!(wheelhouse_parts) => 16,
             None => parts(&settings, stripe::cores()),
         };
         let capacity = settings.initial_capacity;
@@ -177,12 +177,12 @@ fn shards(max_capacity: Option<u64>) -> usize {
 }
 
 /// The most parts of a cache.
-const MOST_PARTS: usize = 16;
+const MOST_PARTS: usize = 32;
 
 /// A part of fewer entries would make the order of eviction coarse.
 const LEAST_PER_PART: u64 = 2_000;
 
-/// The number of parts of a cache, a power of two: about one for four cores, and one where
+/// The number of parts of a cache, a power of two: about one for two cores, and one where
 /// something matters more than many cores. That is the order of use under `Lru`; a listener that
 /// each call tells of what it evicts; and, where no thread wakes the cache, that each call's help
 /// reaches all that is due and all that waits to be freed.
@@ -203,7 +203,7 @@ fn parts<K, V>(settings: &Settings<K, V>, cores: usize) -> usize {
         return 1;
     }
     let most = (entries / LEAST_PER_PART).min(MOST_PARTS as u64) as usize;
-    let wanted = (cores / 4).min(most).max(1);
+    let wanted = (cores / 2).min(most).max(1);
     // The power of two at or below.
     1 << wanted.ilog2()
 }

@@ -5,7 +5,7 @@
 //!
 //! What follows the entries of some shards of the map (wheel, size policy, what waits to be freed)
 //! is a [`Part`], with a lock of its own, the *maintenance lock*. Small caches have one part, large
-//! ones on many cores up to sixteen. All else is common to the cache: the map, which look-ups and
+//! ones on many cores up to 32. All else is common to the cache: the map, which look-ups and
 //! writes go to at once; the domain of pins; the clock; policies and limits; the listener's
 //! notifications; the one waker. What the parts weigh together is at most the bound ([`room`]).
 //!

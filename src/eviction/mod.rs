@@ -52,7 +52,7 @@ const PREFETCH_DISTANCE: usize = 6;
 /// Which entries a bounded cache evicts when it is full.
 ///
 /// With either policy, entries that are past their deadline leave first, with the cause `Expired`.
-/// On eight cores or more, a large cache evicts in up to sixteen parts: there, an expired entry of
+/// On four cores or more, a large cache evicts in up to 32 parts: there, an expired entry of
 /// another part leaves first once the tick of its deadline has ended. The remaining lifetime of a
 /// live entry plays no role.
 ///

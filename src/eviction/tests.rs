@@ -15,24 +15,26 @@ type Owned = NodePtr<u64, ()>;
 
 /// Where the nodes of a test live, until it is dropped.
 fn nest() -> Slab<u64, ()> {
-    Slab::new(Columns {
-        queue: true,
-        weight: true,
-        own: false,
-        refresh: false,
-    })
+    Slab::new(COLUMNS)
 }
+
+const COLUMNS: Columns = Columns {
+    queue: true,
+    weight: true,
+    own: false,
+    refresh: false,
+};
 
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
     let mut new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
-    nest.place(&mut new, Times::NONE)
+    nest.place(COLUMNS, &mut new, Times::NONE)
 }
 
 /// A node of another weight in the entry of `old`.
 fn succeed(nest: &mut Slab<u64, ()>, old: Owned, weight: u32) -> Owned {
     let mut new = NewNode::new(*old.key(), (), old.hash(), weight);
-    let new = nest.succeed(old, &mut new, Times::NONE);
+    let new = nest.succeed(COLUMNS, old, &mut new, Times::NONE);
     new.entry().set_node(new);
     new
 }

@@ -96,7 +96,7 @@ impl<K, V> Map<K, V> {
     /// Bytes for each entry of a map that has many: an average over all sizes of the table. Pools
     /// grow by an eighth, large ones by less, so a sixteenth of the slots is taken to be free.
     pub(crate) fn memory_per_entry(&self) -> f64 {
-        table::BYTES_PER_ENTRY + self.lock_shard(0).bytes_per_slot() * (1.0 + 1.0 / 16.0)
+        table::BYTES_PER_ENTRY + self.shards[0].bytes_per_slot() * (1.0 + 1.0 / 16.0)
     }
 
     pub(crate) fn shards(&self) -> usize {

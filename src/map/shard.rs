@@ -155,12 +155,16 @@ pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.
 ///
-/// What each write changes stands behind the table: the lock, and what an insert changes of the
-/// part that it guards, are one cache line. A thread on another core gets all of it with the lock.
+/// What look-ups read and hardly any write changes stands on lines of its own, at the beginning.
+/// Then comes what each write changes: the lock, and what an insert changes of the part that it
+/// guards, are one cache line. A thread on another core gets all of it with the lock.
 #[repr(C)]
 pub(crate) struct ShardCell<K, V> {
-    /// What look-ups read and hardly any write changes: on cache lines of its own.
-    table: Padded<Table<K, V>>,
+    table: Table<K, V>,
+    /// What the nodes and entries of the shard have.
+    pub(super) columns: Columns,
+    pub(super) number: u32,
+    changed: Padded<()>,
     /// The number of entries, and the bit [`HAS_LOADS`]. Only the holder of the lock changes it.
     /// Relaxed: it orders nothing.
     tally: AtomicU64,
@@ -189,7 +193,10 @@ impl<K, V> ShardCell<K, V> {
     pub(super) fn new(number: u32, capacity: usize, columns: Columns) -> Result<Self, Refused> {
         let (table, state) = Table::new(capacity)?;
         Ok(Self {
-            table: Padded(table),
+            table,
+            columns,
+            number,
+            changed: Padded(()),
             tally: AtomicU64::new(0),
             locked: ShortMutex::new(Locked {
                 batch: Batch::new(),
@@ -200,6 +207,11 @@ impl<K, V> ShardCell<K, V> {
             }),
             weight: AtomicU64::new(0),
         })
+    }
+
+    /// Bytes of chunks for each node with its entry, if all their slots are taken.
+    pub(super) fn bytes_per_slot(&self) -> f64 {
+        Slab::<K, V>::bytes_per_slot(self.columns)
     }
 
     #[inline]
@@ -240,7 +252,7 @@ impl<K, V> ShardCell<K, V> {
     /// Empties the shard for its last owner, and gives every node in it to `free`.
     pub(super) fn take_apart(&mut self, free: impl FnMut(NodePtr<K, V>)) {
         let state = &mut self.locked.get_mut().state;
-        self.table.0.take_apart(state, free);
+        self.table.take_apart(state, free);
         self.set_entries(0);
         self.weight.store(0, Ordering::Relaxed);
     }
@@ -393,7 +405,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Makes room for one node: then [`replace`](Self::replace) and [`refuse`](Self::refuse) need
     /// no new region.
     pub(crate) fn reserve(&mut self) {
-        self.locked.slab.reserve();
+        self.locked.slab.reserve(self.cell.columns);
     }
 
     /// Adds a node whose key is confirmed to be absent.
@@ -408,13 +420,13 @@ impl<'a, K, V> Shard<'a, K, V> {
         let (hash, weight) = (new.hash, new.weight);
         let table = &self.cell.table;
         table.grow_if_full(&mut self.locked.state, self.cell.entries());
-        let new = self.locked.slab.place(new, times);
+        let new = self.locked.slab.place(self.cell.columns, new, times);
         table.insert(&mut self.locked.state, home, new, hash);
         add_alone(&self.cell.tally, 1);
-        if self.locked.slab.has_weights() {
+        if self.cell.columns.weight {
             add_alone(&self.cell.weight, weight.into());
         }
-        let kind = if self.locked.slab.has_policy() || times.deadline != time::NEVER {
+        let kind = if self.cell.columns.queue || times.deadline != time::NEVER {
             EventKind::Added
         } else {
             EventKind::Unheard
@@ -433,7 +445,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     /// Whether the pass has heard of `old`, and knows that it has this weight.
     #[inline]
     pub(crate) fn is_known(&self, old: NodePtr<K, V>, weight: u32) -> bool {
-        let weighs_this = !self.locked.slab.has_weights() || old.weight() == weight;
+        let weighs_this = !self.cell.columns.weight || old.weight() == weight;
         weighs_this && old.entry().names(old)
     }
 
@@ -448,12 +460,12 @@ impl<'a, K, V> Shard<'a, K, V> {
         news: News,
     ) -> NodePtr<K, V> {
         let (old, hash) = (spot.node, new.hash);
-        let new = self.locked.slab.succeed(old, new, times);
+        let new = self.locked.slab.succeed(self.cell.columns, old, new, times);
         // Otherwise the first read after each write would be recorded as a new read.
         new.set_seen(old.seen());
         (self.cell.table).replace(&mut self.locked.state, spot.place, new, hash);
         // Without a weigher both weigh 1.
-        if self.locked.slab.has_weights() {
+        if self.cell.columns.weight {
             let change = u64::from(new.weight()).wrapping_sub(old.weight().into());
             add_alone(&self.cell.weight, change);
         }
@@ -505,7 +517,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         let (table, hash) = (&self.cell.table, spot.node.hash());
         table.remove(&mut self.locked.state, hash, spot.place, count);
         self.cell.set_entries(count);
-        if self.locked.slab.has_weights() {
+        if self.cell.columns.weight {
             add_alone(
                 &self.cell.weight,
                 u64::from(spot.node.weight()).wrapping_neg(),
@@ -519,7 +531,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, new: &mut NewNode<K, V>, cause: RemovalCause) {
-        let node = self.locked.slab.place(new, Times::NONE);
+        let node = self.locked.slab.place(self.cell.columns, new, Times::NONE);
         node.set_state(NodeState::Removed);
         self.push(WriteEvent::with_cause(EventKind::Removed, node, cause));
     }
@@ -574,15 +586,10 @@ impl<'a, K, V> Shard<'a, K, V> {
         result
     }
 
-    /// Bytes of chunks for each node with its entry, if all their slots are taken.
-    pub(super) fn bytes_per_slot(&self) -> f64 {
-        self.locked.slab.bytes_per_slot()
-    }
-
     /// The number of the shard.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.locked.slab.shard as usize
+        self.cell.number as usize
     }
 
     /// How many events wait in this shard.

@@ -64,9 +64,8 @@ use std::ptr::NonNull;
 pub(crate) struct Slab<K, V> {
     recycled_nodes: Recycled,
     recycled_entries: Recycled,
-    columns: Columns,
     /// The number of the shard.
-    pub(crate) shard: u32,
+    shard: u32,
     nodes: Pool,
     entries: Pool,
     _nodes: PhantomData<Node<K, V>>,
@@ -83,7 +82,6 @@ impl<K, V> Slab<K, V> {
         Self {
             recycled_nodes: Recycled::new(),
             recycled_entries: Recycled::new(),
-            columns,
             shard,
             nodes: Pool::new(Node::<K, V>::shape(columns)),
             entries: Pool::new(entries(columns)),
@@ -92,63 +90,55 @@ impl<K, V> Slab<K, V> {
     }
 
     /// Bytes of chunks for each node with its entry, if all their slots are taken.
-    pub(crate) fn bytes_per_slot(&self) -> f64 {
+    pub(crate) fn bytes_per_slot(columns: Columns) -> f64 {
         let of = |shape: Shape| (shape.size + shape.beside) as f64 / shape.slots as f64;
-        of(Node::<K, V>::shape(self.columns)) + of(entries(self.columns))
-    }
-
-    /// Whether nodes may weigh other than 1.
-    #[inline]
-    pub(crate) fn has_weights(&self) -> bool {
-        self.columns.weight
-    }
-
-    /// Whether there is a size policy.
-    #[inline]
-    pub(crate) fn has_policy(&self) -> bool {
-        self.columns.queue
+        of(Node::<K, V>::shape(columns)) + of(entries(columns))
     }
 
     /// Makes a live node from what its writer has prepared, with an entry of its own.
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
-    pub(crate) fn place(&mut self, new: &mut NewNode<K, V>, times: Times) -> NodePtr<K, V> {
-        let slot = self.take();
+    pub(crate) fn place(
+        &mut self,
+        columns: Columns,
+        new: &mut NewNode<K, V>,
+        times: Times,
+    ) -> NodePtr<K, V> {
+        let slot = self.take(columns);
         let entry = self.entries.take(&mut self.recycled_entries, |_, _| ());
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
         // entries have.
-        let entry = unsafe { EntryPtr::make(entry, slot, self.columns.queue) };
+        let entry = unsafe { EntryPtr::make(entry, slot, columns.queue) };
         // SAFETY: the slot is free and the caller owns it now.
-        unsafe { self.write(slot, new, times, entry) }
+        unsafe { Self::write(columns, slot, new, times, entry) }
     }
 
     /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
     #[inline(always)]
     pub(crate) fn succeed(
         &mut self,
+        columns: Columns,
         old: NodePtr<K, V>,
         new: &mut NewNode<K, V>,
         times: Times,
     ) -> NodePtr<K, V> {
-        let slot = self.take();
+        let slot = self.take(columns);
         // SAFETY: as in `place`.
-        unsafe { self.write(slot, new, times, old.entry()) }
+        unsafe { Self::write(columns, slot, new, times, old.entry()) }
     }
 
     /// Makes room for one node and its entry: then [`place`](Self::place) and
     /// [`succeed`](Self::succeed) need no new region.
-    pub(crate) fn reserve(&mut self) {
+    pub(crate) fn reserve(&mut self, columns: Columns) {
         let shard = self.shard;
-        let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
         self.entries.reserve(&self.recycled_entries, |_, _| ());
         self.nodes.reserve(&self.recycled_nodes, open);
     }
 
     #[inline]
-    fn take(&mut self) -> NonNull<Node<K, V>> {
+    fn take(&mut self, columns: Columns) -> NonNull<Node<K, V>> {
         let shard = self.shard;
-        let columns = self.columns;
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
         self.nodes.take(&mut self.recycled_nodes, open).cast()
     }
@@ -189,7 +179,7 @@ impl<K, V> Slab<K, V> {
     /// The slot is of this slab's nodes, and the caller owns it.
     #[inline]
     unsafe fn write(
-        &mut self,
+        columns: Columns,
         slot: NonNull<Node<K, V>>,
         new: &mut NewNode<K, V>,
         times: Times,
@@ -202,17 +192,17 @@ impl<K, V> Slab<K, V> {
                 hash: new.hash,
                 written: AtomicU64::new(times.written),
             });
-            if self.columns.own {
+            if columns.own {
                 if let Some(owns) = chunk.as_ref().owns {
                     owns.add(number).write(AtomicU64::new(times.own));
                 }
             }
-            if self.columns.refresh {
+            if columns.refresh {
                 if let Some(refreshes) = chunk.as_ref().refreshes {
                     refreshes.add(number).write(RefreshMoment::new());
                 }
             }
-            if self.columns.weight {
+            if columns.weight {
                 if let Some(weights) = chunk.as_ref().weights {
                     weights.add(number).write(new.weight);
                 }

@@ -5,13 +5,14 @@ use super::*;
 use crate::hash::Dice;
 use crate::node::{NEXT, NodeState, PREV};
 
-fn place(slab: &mut Slab<u64, u64>, key: u64) -> NodePtr<u64, u64> {
+fn place(slab: &mut Slab<u64, u64>, columns: Columns, key: u64) -> NodePtr<u64, u64> {
     let times = Times {
         written: key,
         deadline: key + 1,
         own: key + 2,
     };
-    slab.place(&mut NewNode::new(key, !key, key, key as u32 + 3), times)
+    let mut node = NewNode::new(key, !key, key, key as u32 + 3);
+    slab.place(columns, &mut node, times)
 }
 
 fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
@@ -31,7 +32,7 @@ fn filled(slab: &mut Slab<u64, u64>, least: u64) -> Vec<NodePtr<u64, u64>> {
     let mut nodes = Vec::new();
     while (nodes.len() as u64) < least || slab.recycled_nodes() > 0 {
         let key = nodes.len() as u64;
-        nodes.push(place(slab, key));
+        nodes.push(place(slab, Columns::default(), key));
     }
     nodes
 }
@@ -47,7 +48,9 @@ fn every_part_of_a_node_is_its_own() {
             refresh: own,
         };
         let mut slab = Slab::new(columns);
-        let nodes: Vec<_> = (0..2_000).map(|key| place(&mut slab, key)).collect();
+        let nodes: Vec<_> = (0..2_000)
+            .map(|key| place(&mut slab, columns, key))
+            .collect();
         slab.check_invariants();
         for (key, node) in nodes.iter().enumerate() {
             let entry = node.entry();
@@ -100,13 +103,19 @@ fn every_part_of_a_node_is_its_own() {
 
 #[test]
 fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
-    let mut slab = Slab::new(Columns::default());
-    let keeps = place(&mut slab, 1);
-    let mut node = place(&mut slab, 2);
+    let columns = Columns::default();
+    let mut slab = Slab::new(columns);
+    let keeps = place(&mut slab, columns, 1);
+    let mut node = place(&mut slab, columns, 2);
     let entry = node.entry();
     let mut past = Vec::new();
     for value in 0..300 {
-        let new = slab.succeed(node, &mut NewNode::new(2, value, 2, 1), Times::NONE);
+        let new = slab.succeed(
+            columns,
+            node,
+            &mut NewNode::new(2, value, 2, 1),
+            Times::NONE,
+        );
         assert_eq!((new.entry(), entry.node()), (entry, node));
         entry.set_node(new);
         node.set_state(NodeState::Removed);
@@ -127,19 +136,22 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
 
 #[test]
 fn slots_are_used_again_and_empty_regions_go() {
-    let mut slab = Slab::new(Columns {
+    let columns = Columns {
         queue: true,
         weight: true,
         own: false,
         refresh: true,
-    });
-    let mut nodes: Vec<_> = (0..50_000).map(|key| place(&mut slab, key)).collect();
+    };
+    let mut slab = Slab::new(columns);
+    let mut nodes: Vec<_> = (0..50_000)
+        .map(|key| place(&mut slab, columns, key))
+        .collect();
     let slots = slab.nodes.slots;
     for round in 0..10 {
         let back = nodes.split_off(nodes.len() / 2);
         let count = back.len() as u64;
         give_back(&mut slab, back);
-        nodes.extend((0..count).map(|key| place(&mut slab, round * key)));
+        nodes.extend((0..count).map(|key| place(&mut slab, columns, round * key)));
         slab.check_invariants();
     }
     assert!(
@@ -156,7 +168,7 @@ fn slots_are_used_again_and_empty_regions_go() {
     give_back(&mut slab, nodes);
     assert_eq!((slab.nodes.slots, slab.nodes.used), (0, 0));
     assert_eq!((slab.entries.slots, slab.entries.used), (0, 0));
-    place(&mut slab, 1);
+    place(&mut slab, columns, 1);
     slab.check_invariants();
 }
 
@@ -176,7 +188,7 @@ fn what_comes_back_is_handed_out_first_and_no_more_than_some_wait_for_that() {
     assert_eq!(slab.recycled_nodes(), MOST / 2);
     // Slots are handed out in the order in which they came back.
     for &slot in older.iter().chain(newer) {
-        assert_eq!(place(&mut slab, 1), slot);
+        assert_eq!(place(&mut slab, Columns::default(), 1), slot);
     }
     assert_eq!(slab.recycled_nodes(), 0);
     nodes.extend(back);
@@ -223,12 +235,13 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
     for run in 0..30u64 {
         let mut dice = Dice::new(run);
         let mut below = move |bound: usize| dice.below(bound as u64) as usize;
-        let mut slab = Slab::new(Columns {
+        let columns = Columns {
             queue: run % 2 == 0,
             own: run % 3 == 0,
             weight: run % 5 == 0,
             refresh: run % 7 == 0,
-        });
+        };
+        let mut slab = Slab::new(columns);
         let mut live = std::collections::HashMap::new();
         let mut nodes: Vec<NodePtr<u64, u64>> = Vec::new();
         let mut key = 0;
@@ -239,7 +252,7 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
             if below(100) < if step / 100 % 2 == 0 { 60 } else { 40 } {
                 for _ in 0..count {
                     key += 1;
-                    let node = place(&mut slab, key);
+                    let node = place(&mut slab, columns, key);
                     assert_eq!(live.insert(node.as_raw(), key), None, "handed out twice");
                     nodes.push(node);
                 }
@@ -271,20 +284,29 @@ fn no_slot_is_handed_out_twice_and_none_is_lost() {
 fn keys_and_values_of_any_size_and_alignment_find_room() {
     #[repr(align(256))]
     struct Wide(u8);
-    let mut wide = Slab::new(Columns {
+    let all = Columns {
         queue: true,
         own: true,
         weight: true,
         refresh: true,
-    });
+    };
+    let mut wide = Slab::new(all);
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {
-        let node = wide.place(&mut NewNode::new(number, Wide(number), 1, 1), Times::NONE);
+        let node = wide.place(
+            all,
+            &mut NewNode::new(number, Wide(number), 1, 1),
+            Times::NONE,
+        );
         assert_eq!(
             (node.value().0, (&raw const *node.value()).addr() % 256),
             (number, 0)
         );
-        let node = large.place(&mut NewNode::new((), [number; 5_000], 1, 1), Times::NONE);
+        let node = large.place(
+            Columns::default(),
+            &mut NewNode::new((), [number; 5_000], 1, 1),
+            Times::NONE,
+        );
         assert_eq!(node.value()[4_999], number);
     }
     wide.check_invariants();
@@ -296,8 +318,8 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
 fn a_node_of_two_words_takes_half_a_line_and_its_entry_less() {
     assert_eq!(Node::<u64, u64>::HOT, 32);
     assert_eq!(Node::<u64, u64>::SIDE, 16);
-    // Four bytes of them are padding, unless words of 64 bits need none (i686).
-    let entries = if align_of::<u64>() == 8 {
+    // Where an address is as long as a number of 64 bits, it takes four bytes more.
+    let entries = if size_of::<usize>() == 8 {
         [24, 40]
     } else {
         [20, 36]
