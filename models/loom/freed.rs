@@ -2,13 +2,13 @@
 
 use super::explore;
 use crate::engine::freeing::{add_freed, freed};
-use crate::sync::AtomicUsize;
+use crate::sync::AtomicU64;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
 /// Waits until so many items are freed.
-fn wait(count: &AtomicUsize, items: usize) {
+fn wait(count: &AtomicU64, items: u64) {
     while freed(count) < items {
         thread::yield_now();
     }
@@ -17,7 +17,7 @@ fn wait(count: &AtomicUsize, items: usize) {
 #[test]
 fn a_thread_that_waits_for_two_others_sees_what_their_destructors_did() {
     explore(|| {
-        let count = Arc::new(AtomicUsize::new(0));
+        let count = Arc::new(AtomicU64::new(0));
         let done = [(); 2].map(|()| Arc::new(UnsafeCell::new(false)));
         for done in &done {
             let (count, done) = (Arc::clone(&count), Arc::clone(done));
@@ -38,7 +38,7 @@ fn a_thread_that_waits_for_two_others_sees_what_their_destructors_did() {
 #[test]
 fn a_thread_that_waits_for_one_of_two_steps_sees_the_first() {
     explore(|| {
-        let count = Arc::new(AtomicUsize::new(0));
+        let count = Arc::new(AtomicU64::new(0));
         let done = Arc::new(UnsafeCell::new(false));
         let (theirs, their_done) = (Arc::clone(&count), Arc::clone(&done));
         let other = thread::spawn(move || {

@@ -49,7 +49,7 @@ use crate::map::{Garbage, Map, TableMemory, WriteEvent};
 use crate::node::{NodePtr, NodeState};
 use crate::reclaim::{Domain, Grace};
 use crate::scheduler::inside_listener;
-use crate::sync::{AtomicUsize, MutexGuard, Ordering, nap, thread_local, yield_now};
+use crate::sync::{AtomicU64, MutexGuard, Ordering, nap, thread_local, yield_now};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -106,19 +106,19 @@ pub(super) struct Freeing<K, V> {
     pub(super) spare_chunks: Vec<Garbage<K, V>>,
     spare: Vec<Garbage<K, V>>,
     /// How many items were retired since the cache was built, and how many of them taken out to be
-    /// freed.
-    pub(super) retired: usize,
+    /// freed. As long as a cache may live, they do not wrap, also where addresses have 32 bits.
+    pub(super) retired: u64,
     /// How many of them were retired when the last grace period began: the others are open.
-    sealed: usize,
-    pub(super) taken: usize,
+    sealed: u64,
+    pub(super) taken: u64,
     /// Runs in a row that left memory unfreed since the last grace period began.
     pub(super) retries: u32,
     /// Whether a writer has waited without success for the grace period in progress.
     wait_expired: bool,
     /// How many items were retired when the last run ended.
-    retired_by_run: usize,
+    retired_by_run: u64,
     /// How many were retired when emptied chunks were last let go.
-    retired_at_release: usize,
+    retired_at_release: u64,
 }
 
 thread_local! {
@@ -216,7 +216,7 @@ impl<K, V> Freeing<K, V> {
     /// Adds so many items to the open chunk of a shard.
     #[inline(always)]
     fn fill(&mut self, shard: usize, items: usize, add: impl FnOnce(&mut Garbage<K, V>)) {
-        self.retired += items;
+        self.retired += items as u64;
         let at = shard >> self.parts_log;
         let filling = &mut self.filling[at];
         add(filling);
@@ -278,7 +278,7 @@ impl<K, V> Freeing<K, V> {
     /// them, or some and the plan says so.
     pub(super) fn seal(&mut self, domain: &Domain, force: bool) {
         let least = if force { 1 } else { MIN_GRACE_SIZE };
-        let size = self.retired - self.sealed + self.groups;
+        let size = (self.retired - self.sealed) as usize + self.groups;
         if self.grace.is_none() && size >= least {
             self.close_all();
             self.waiting = self.chunks.len() - self.ready - self.draining;
@@ -321,14 +321,14 @@ impl<K, V> Freeing<K, V> {
             count += chunk.len();
             taken.push(chunk);
         }
-        self.taken += count;
+        self.taken += count as u64;
         taken
     }
 
     /// At the end of a run, before it is counted: whether emptied chunks are to be let go, since
     /// they may not be needed for long. So it is if all that was retired is `freed`, and if nothing
     /// was retired since the run before or the cache `is_bare`: without an entry.
-    pub(super) fn keeps_too_much(&self, freed: usize, is_bare: impl FnOnce() -> bool) -> bool {
+    pub(super) fn keeps_too_much(&self, freed: u64, is_bare: impl FnOnce() -> bool) -> bool {
         self.retired_at_release != self.retired
             && self.is_empty()
             && freed == self.taken
@@ -440,7 +440,7 @@ impl<K, V> Engine<K, V> {
     }
 
     /// How many retired items of all parts are not freed, as their last passes have published it.
-    fn unfreed(&self) -> usize {
+    fn unfreed(&self) -> u64 {
         let mut unfreed = 0;
         for part in &self.parts {
             let retired = part.retired.load(Ordering::Relaxed);
@@ -454,12 +454,12 @@ impl<K, V> Engine<K, V> {
     ///
     /// Does nothing inside a destructor or a listener, or if the thread is pinned: it would wait
     /// for itself. Not for a grace period for which a writer has waited in vain.
-    pub(super) fn await_reclaim(&self, part: &Part<K, V>, mut retired: usize) {
+    pub(super) fn await_reclaim(&self, part: &Part<K, V>, mut retired: u64) {
         let most = most_unfreed(self.max_capacity());
-        let parts = self.parts.len();
+        let parts = self.parts.len() as u64;
         // Others may have freed what was retired since. If there are too many in the cache, a part
         // has more than its share of them, whose writers wait.
-        let is_over = |retired: usize| {
+        let is_over = |retired: u64| {
             retired.saturating_sub(part.freed()) > most / parts
                 && (parts == 1 || self.unfreed() > most)
         };
@@ -500,19 +500,19 @@ impl<K, V> Engine<K, V> {
 
 impl<K, V> Part<K, V> {
     /// How many items are freed. A caller sees what the destructors of as many items have done.
-    pub(super) fn freed(&self) -> usize {
+    pub(super) fn freed(&self) -> u64 {
         freed(&self.freed)
     }
 }
 
 /// Counts items as freed, after their destructors have run.
-pub(crate) fn add_freed(count: &AtomicUsize, items: usize) {
+pub(crate) fn add_freed(count: &AtomicU64, items: usize) {
     // Release, partner: the acquire in `freed`.
-    count.fetch_add(items, Ordering::Release);
+    count.fetch_add(items as u64, Ordering::Release);
 }
 
 /// How many items are counted as freed.
-pub(crate) fn freed(count: &AtomicUsize) -> usize {
+pub(crate) fn freed(count: &AtomicU64) -> u64 {
     // Acquire, partner: the release in `add_freed`.
     count.load(Ordering::Acquire)
 }

@@ -8,7 +8,7 @@ use crate::eviction::Eviction;
 use crate::map::{Batch, TableMemory};
 use crate::node::NodePtr;
 use crate::stripe::Padded;
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::time::NEVER;
 use crate::wheel::{Spans, Wheel};
 
@@ -26,9 +26,9 @@ pub(super) struct Part<K, V> {
     /// When the wheel has work next, or `NEVER`.
     pub(super) next_visit: AtomicU64,
     /// How many items were retired.
-    pub(super) retired: AtomicUsize,
+    pub(super) retired: AtomicU64,
     /// How many removed items are freed.
-    pub(super) freed: AtomicUsize,
+    pub(super) freed: AtomicU64,
 }
 
 impl<K, V> Part<K, V> {
@@ -37,8 +37,8 @@ impl<K, V> Part<K, V> {
             state: Padded(Mutex::new(state)),
             weight: AtomicU64::new(0),
             next_visit: AtomicU64::new(NEVER),
-            retired: AtomicUsize::new(0),
-            freed: AtomicUsize::new(0),
+            retired: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
         }
     }
 

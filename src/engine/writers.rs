@@ -93,10 +93,10 @@ pub(super) fn most_events(max_capacity: Option<u64>, shards: usize) -> usize {
 }
 
 /// How many removed values may be unfreed before writers run passes. No limit without a bound.
-pub(super) fn most_unfreed(max_capacity: Option<u64>) -> usize {
+pub(super) fn most_unfreed(max_capacity: Option<u64>) -> u64 {
     match max_capacity {
-        Some(max) => usize::try_from(max / 5 + MIN_UNFREED).unwrap_or(usize::MAX),
-        None => usize::MAX,
+        Some(max) => max / 5 + MIN_UNFREED,
+        None => u64::MAX,
     }
 }
 

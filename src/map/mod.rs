@@ -41,7 +41,6 @@ mod check;
 mod shard;
 mod table;
 
-use crate::contain::contain;
 use crate::node::{Columns, EntryPtr, NodePtr, Refused};
 use crate::reclaim::Pin;
 #[cfg(fuzzing)]
@@ -325,12 +324,8 @@ impl<K, V> Garbage<K, V> {
                 if let Some(ahead) = self.nodes.get(at + PREFETCH_DISTANCE) {
                     ahead.prefetch_hot();
                 }
-                // If a destructor panics, the rest must be freed all the same, and the thread that
-                // frees must continue. The process's panic hook has reported the panic.
-                contain(|| {
-                    // SAFETY: node 1 by the caller's promise.
-                    unsafe { node.destroy() }
-                });
+                // SAFETY: node 1 by the caller's promise.
+                unsafe { node.destroy() };
             }
         }
         for memory in self.tables.drain(..) {

@@ -46,8 +46,8 @@ pub(crate) struct Node<K, V> {
     pub(super) entry_high: High,
     pub(super) state: AtomicU8,
     seen: AtomicU8,
-    key: K,
-    value: V,
+    pub(super) key: K,
+    pub(super) value: V,
 }
 
 /// A node's side part.

@@ -9,6 +9,7 @@ use super::entry::{self, EntryPtr};
 use super::hot::{Node, Side};
 use super::pool::{ONE_SLOT_CHUNKS, Shape};
 use super::refresh::RefreshMoment;
+use crate::contain::contain;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{self, NEVER};
 use std::fmt;
@@ -337,16 +338,17 @@ impl<K, V> NodePtr<K, V> {
         }
     }
 
-    /// Drops key and value. A panic in a destructor passes on when the rest has been dropped too.
+    /// Drops key and value. A panic of either destructor ends here.
     ///
     /// # Safety
     ///
     /// Node 1: from now on the pointer serves only to give the slot back.
     pub(crate) unsafe fn destroy(self) {
-        // SAFETY: the node is initialised and no other code uses it (the caller). If a destructor
-        // panics, the compiler's drop glue drops the remaining fields while unwinding. The other
-        // parts have nothing to drop.
-        unsafe { self.0.drop_in_place() };
+        let node = self.0.as_ptr();
+        // SAFETY: the node is initialised and no other code uses it (the caller).
+        contain(|| unsafe { (&raw mut (*node).key).drop_in_place() });
+        // SAFETY: likewise. Its other fields and parts have nothing to drop.
+        contain(|| unsafe { (&raw mut (*node).value).drop_in_place() });
     }
 }
 

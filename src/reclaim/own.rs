@@ -207,16 +207,24 @@ impl Record {
         true
     }
 
-    /// Ends a pin.
+    /// Ends a pin. It takes a pointer, since another thread may free the record before this returns.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread's pin keeps the record until then.
     #[inline]
-    pub(super) fn leave(&self) {
-        let further = self.further.load(Ordering::Relaxed);
-        if further > 0 {
-            self.further.store(further - 1, Ordering::Relaxed);
+    pub(super) unsafe fn leave(record: *const Self) {
+        // SAFETY: the caller's promise. Neither is used after the pin has ended.
+        let further = unsafe { &(*record).further };
+        // SAFETY: likewise.
+        let pinned = unsafe { &(*record).pinned };
+        let pins = further.load(Ordering::Relaxed);
+        if pins > 0 {
+            further.store(pins - 1, Ordering::Relaxed);
         } else {
             // Release, partners: the acquires in `has_passed` and `is_left`. The last access: from
             // then on an orphan may be freed.
-            self.pinned.store(NONE, Ordering::Release);
+            pinned.store(NONE, Ordering::Release);
         }
     }
 
@@ -253,7 +261,7 @@ impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: reclaim 2.
-        unsafe { self.0.as_ref() }.leave();
+        unsafe { Record::leave(self.0.as_ptr()) };
     }
 }
 

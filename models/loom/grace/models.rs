@@ -56,7 +56,8 @@ impl Shared {
     fn read(&self, record: &Record, objects: usize) {
         record.enter(&self.epoch);
         self.objects[..objects].iter().for_each(Object::use_it);
-        record.leave();
+        // SAFETY: the model keeps the record until the thread has ended.
+        unsafe { Record::leave(record) };
     }
 
     /// Unlinks an object, and frees it if its grace period ends.
@@ -117,9 +118,11 @@ pub(in super::super) fn a_reader_with_two_pins() {
     let reader = thread::spawn(move || {
         record.enter(&theirs.epoch);
         record.enter(&theirs.epoch);
-        record.leave();
+        // SAFETY: the model keeps the record until the thread has ended.
+        unsafe { Record::leave(&*record) };
         theirs.objects[0].use_it();
-        record.leave();
+        // SAFETY: the model keeps the record until the thread has ended.
+        unsafe { Record::leave(&*record) };
     });
     shared.retire(0);
     reader.join().unwrap();

@@ -33,7 +33,7 @@
 #![allow(unsafe_code)]
 
 use crate::node::{Node, NodePtr, TAG_BITS, TAG_SHIFT};
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
 use crate::stripe::Padded;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::iter;
@@ -232,7 +232,7 @@ impl<K, V> Group<K, V> {
 }
 
 /// Whether a tool must see each load: loom, shuttle, a fuzzer, AddressSanitizer.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
 const LOADS_ARE_SEEN: bool = cfg!(any(
     fuzzing,
     wheelhouse_loom,
@@ -265,7 +265,7 @@ fn positions(mut marks: u32) -> impl Iterator<Item = usize> {
 /// Acquire, partners: the release stores of words (table 3).
 #[inline]
 fn marks<K, V>(group: &Group<K, V>, tag: Word) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
     if TAG_BITS == 16 {
         if !LOADS_ARE_SEEN {
             // SAFETY: a group is 64 bytes, aligned to as many.
@@ -282,7 +282,7 @@ fn marks<K, V>(group: &Group<K, V>, tag: Word) -> u32 {
 /// # Safety
 ///
 /// `words` points to 64 bytes that may be read, aligned to 16.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
 #[inline]
 unsafe fn all_at_once(words: *const Word, tag: Word) -> u32 {
     let marks: u32;

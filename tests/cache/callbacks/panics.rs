@@ -1,8 +1,10 @@
 //! A panic in user code reaches the caller, and the cache is as if the call had not been made.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::census::{Census, Counted};
@@ -360,4 +362,35 @@ fn destructors_of_clones_that_a_call_drops_are_contained() {
     ARMED.set(true);
     assert!(values.remove(&1).is_none());
     assert!(!ARMED.take(), "the clone of the value was dropped");
+}
+
+#[test]
+fn a_key_and_its_value_may_both_panic_in_their_destructors() {
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    #[derive(PartialEq, Eq, Hash)]
+    struct Brittle(u32);
+    impl Borrow<u32> for Brittle {
+        fn borrow(&self) -> &u32 {
+            &self.0
+        }
+    }
+    impl Drop for Brittle {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+            panic!("told to panic in a destructor");
+        }
+    }
+    hide_scripted_panics();
+    let cache: Cache<Brittle, Brittle> = Cache::builder().ticker(ManualTicker::new()).build();
+    cache.insert(Brittle(1), Brittle(1));
+    cache.insert(Brittle(2), Brittle(2));
+    cache.invalidate(&1);
+    cache.run_pending_tasks();
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2, "key and value");
+    drop(cache);
+    assert_eq!(
+        DROPPED.load(Ordering::Relaxed),
+        4,
+        "those of the other entry, too"
+    );
 }
