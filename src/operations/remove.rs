@@ -201,10 +201,12 @@ where
         found: Option<NodePtr<K, V>>,
         last: Option<Self::Answers>,
     ) -> Decision<Self::Answers, Self::Done> {
+        let is_last = last.is_some();
+        let_go(last);
         match found {
             None if self.must_look => Decision::End(None),
             None => Decision::Apply(None),
-            Some(_) if last.is_some() && !self.must_look => Decision::Apply(None),
+            Some(_) if is_last && !self.must_look => Decision::Apply(None),
             Some(node) => match (self.look)(node) {
                 Some(seen) => Decision::Apply(Some(seen)),
                 None => Decision::End(None),

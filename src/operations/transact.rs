@@ -40,7 +40,7 @@
 //! The fields may note what an attempt has learnt; the answers are lost when an attempt fails, but
 //! for the last one. A small change is two closures ([`Engine::change`]), and knows no loads.
 
-use crate::contain::contain;
+use crate::contain::{contain, let_go};
 use crate::engine::{Engine, MAX_ASKS};
 use crate::flight::{Load, Loads, RevokedBy, RevokedLoads};
 use crate::map::{Confirmed, Shard};
@@ -257,7 +257,12 @@ impl<K, V> Engine<K, V> {
     ) -> (C::Done, AfterTransaction<K, V>) {
         for made in u32::from(answers.is_some()).. {
             loads.compare(change.key());
-            let last = answers.filter(|_| made >= MAX_ASKS);
+            let last = if made >= MAX_ASKS {
+                answers
+            } else {
+                let_go(answers);
+                None
+            };
             match self.attempt(hash, &mut change, &mut loads, last) {
                 Tried::Done((_pin, done)) => return (done, AfterTransaction { _pin, loads }),
                 Tried::Again(again) => answers = Some(again),

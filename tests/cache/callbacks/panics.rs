@@ -1,7 +1,7 @@
 //! A panic in user code reaches the caller, and the cache is as if the call had not been made.
 
 use std::borrow::Borrow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -393,4 +393,33 @@ fn a_key_and_its_value_may_both_panic_in_their_destructors() {
         4,
         "those of the other entry, too"
     );
+}
+
+#[test]
+fn destructors_of_clones_that_remove_made_in_vain_are_contained() {
+    thread_local! {
+        static CACHE: RefCell<Option<Cache<u32, Brittle>>> = const { RefCell::new(None) };
+    }
+    /// Each of its clones replaces it. Meanwhile its destructor panics.
+    struct Brittle;
+    impl Clone for Brittle {
+        fn clone(&self) -> Self {
+            CACHE.with_borrow(|cache| cache.as_ref().unwrap().insert(1, Brittle));
+            Brittle
+        }
+    }
+    impl Drop for Brittle {
+        fn drop(&mut self) {
+            if CACHE.with_borrow(Option::is_some) {
+                panic!("told to panic in a destructor");
+            }
+        }
+    }
+    hide_scripted_panics();
+    let cache = Cache::builder().ticker(ManualTicker::new()).build();
+    cache.insert(1, Brittle);
+    CACHE.set(Some(cache.clone()));
+    let removed = catch_unwind(AssertUnwindSafe(|| cache.remove(&1)));
+    CACHE.set(None);
+    assert!(removed.is_ok_and(|value| value.is_some()));
 }
