@@ -207,7 +207,7 @@ impl Record {
         true
     }
 
-    /// Ends a pin. It takes a pointer, since another thread may free the record before this returns.
+    /// Ends a pin. It takes a pointer: another thread may free the record before this returns.
     ///
     /// # Safety
     ///
