@@ -145,8 +145,6 @@ pub(crate) enum Phase {
     Led,
     /// This waiter has been offered the lead, and has yet to claim the key again.
     Offered(Ticket),
-    /// This waiter was offered the lead, and has other work first: any call may lead meanwhile.
-    Aside(Ticket),
     /// No run is at work, and none will be: the load is no longer current.
     Ended,
 }
@@ -249,14 +247,13 @@ impl<K, V> Load<K, V> {
     }
 
     /// Whether a call with this ticket may lead from now on: no leader is at work, and no other
-    /// waiter was offered the lead; or that waiter has stepped aside; or the call takes turns, and
-    /// may pass that waiter, which sleeps. Under the shard's lock, of a current load.
+    /// waiter was offered the lead; or the call takes turns, and may pass the waiter to which it
+    /// was offered, which sleeps. Under the shard's lock, of a current load.
     /// [`take_lead`](Self::take_lead) follows in the same hold.
     pub(crate) fn is_free_for(&self, ticket: Option<Ticket>, want: Want) -> bool {
         let mut state = self.state();
         match state.phase {
             Phase::Led | Phase::Ended => false,
-            Phase::Aside(_) => true,
             Phase::Offered(to) if Some(to) == ticket => true,
             Phase::Offered(to) => want == Want::OwnTurn && state.waiters().turns.may_be_passed(to),
         }
@@ -277,16 +274,6 @@ impl<K, V> Load<K, V> {
         state.phase = Phase::Led;
         self.set_began(now);
         true
-    }
-
-    /// If this waiter was offered the lead, it has other work first, which may load the key. It
-    /// waits meanwhile, as before.
-    pub(crate) fn step_aside(&self, ticket: Ticket, want: Want) {
-        let mut state = self.state();
-        if state.phase == Phase::Offered(ticket) {
-            state.phase = Phase::Aside(ticket);
-            state.waiters().add(ticket, want);
-        }
     }
 
     /// Whether a waiter would share a value.
@@ -344,7 +331,7 @@ impl<K, V> Load<K, V> {
     /// run.
     pub(crate) fn leave(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
-        let leads = [Phase::Offered(ticket), Phase::Aside(ticket)].contains(&state.phase);
+        let leads = state.phase == Phase::Offered(ticket);
         if leads {
             state.phase = Phase::Led;
         }
@@ -387,7 +374,7 @@ impl<K, V> Load<K, V> {
         let phase = state.phase;
         let mut wakers = Vec::new();
         let mut before = None;
-        if let Phase::Offered(ticket) | Phase::Aside(ticket) = phase {
+        if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
             all = true;
             wakers.extend(state.waiters().call_off(ticket));

@@ -16,7 +16,7 @@
 //! | a call claims the key | joins | joins; or it is a compute, and passes another one whose thread sleeps: Led | a new load |
 //! | `fill` | the value is stored and published; a waiter that wants a turn is offered the lead (Offered), else Ended | – | – |
 //! | `fail`, `keep`, `remove`, drop | published to the waiters that accept it; the first of the others is offered the lead (Offered), else Ended | – | – |
-//! | the waiter claims again | – | Led; if it removes a due entry first, any call may lead meanwhile | – |
+//! | the waiter claims again | – | Led | – |
 //! | the waiter leaves | – | as a drop of the guard | – |
 //! | an explicit write | no longer current; the first waiter for a turn looks again | Ended: all look again | – |
 //! | it is overdue, a call claims | a new load; all look again | a new load; all look again | – |
@@ -38,8 +38,7 @@
 //!    revokes the load in the same critical section of the shard's lock.
 //! 4. A load has one leader at most. When a leader has ended, the longest-waiting waiter leads
 //!    next, as long as the load is current. Among computes, one whose thread is awake may come
-//!    before those that sleep, a bounded number of times; and any call before one that has stepped
-//!    aside, which does so once.
+//!    before those that sleep, a bounded number of times.
 //! 5. The lock of a load's state is taken inside a shard's lock, never around it. No waker is
 //!    called and no key or value is cloned, compared or dropped under either.
 //! 6. A load is listed before its leader's code reads anything (map 3).

@@ -107,10 +107,6 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     /// Whether a thread makes the call, and wants its turn: then it spins before it joins a load
     /// (`flight::turns`, 1).
     spins: bool,
-    /// Whether a due entry only leaves, before the call leads or waits: the listener, and
-    /// destructors that run now, may load the key themselves. Once for each call: they may store
-    /// another entry that is due.
-    expires_first: bool,
 }
 
 impl<K, V> Engine<K, V> {
@@ -150,7 +146,6 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
             waits_for_own: false,
             was_late: false,
             spins: false,
-            expires_first: true,
         }
     }
 
@@ -381,6 +376,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
     fn claim_or_join(&mut self, engine: &Engine<K, V>, may_lead: bool) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
+        // Once only: the listener may store another entry that is due.
+        let mut expires_first = true;
         let mut spins = self.spins;
         let mut spins_until = None;
         // Declared before what a transaction holds: if a clone panics, the pin has ended when the
@@ -391,6 +388,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                 engine,
                 call: &mut *self,
                 may_lead,
+                expires_first,
                 spins,
             };
             // What is held has the pin, and releases the waiters of an overdue load.
@@ -398,11 +396,8 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
             match begun {
                 Begun::Expired(outcome) => {
                     drop(held);
-                    self.expires_first = false;
-                    if let Some(wait) = &self.waits {
-                        wait.load.step_aside(wait.ticket, self.want);
-                    }
                     engine.after_write(outcome);
+                    expires_first = false;
                 }
                 Begun::Near(load) => {
                     drop(held);
@@ -470,6 +465,10 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
     call: &'b mut Claimant<K, V, C>,
     /// Whether the call leads if the key has no load.
     may_lead: bool,
+    /// Whether a due entry only leaves, before the call leads or waits: the listener, and
+    /// destructors that run now, may load the key themselves. (Not if this call was offered the
+    /// lead: they would wait for it.)
+    expires_first: bool,
     /// Whether the call spins before it joins a load that another thread runs.
     spins: bool,
 }
@@ -548,7 +547,7 @@ where
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
-                if self.call.expires_first && self.may_lead && !self.is_hit() {
+                if self.expires_first && self.may_lead && !self.is_hit() {
                     return Tried::Done(Begun::Expired(self.expire(spot, hold)));
                 }
                 due = Some(spot);
