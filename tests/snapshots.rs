@@ -15,7 +15,7 @@ use support::secs;
 use wheelhouse::RemovalCause::Expired;
 use wheelhouse::{
     Cache, CacheBuilder, Downtime, Ended, EvictionPolicy, ManualTicker, Restore, Restored,
-    SavedEntry, Snapshot, expiry,
+    SavedEntry, Snapshot,
 };
 
 fn saved(key: u32, time_left: Option<Duration>) -> SavedEntry<u32, u32> {
@@ -1168,34 +1168,6 @@ fn destructors_are_contained_when_a_callback_ends_the_restore() {
     let (restored, dropped) = restore_brittle(0, |_, key| assert!(key != 6, "told to panic"));
     assert!(restored.is_err());
     assert_eq!(dropped, 9);
-}
-
-/// After a restart, an update gives the entry what it would have given it before.
-#[test]
-fn updates_renew_the_time_to_live_of_what_came_back() {
-    type With = fn(CacheBuilder<u32, u32>) -> CacheBuilder<u32, u32>;
-    let policies: [With; 2] = [
-        |b| b.expire_after(expiry::never()),
-        |b| b.expire_after(expiry::creating(|_: &u32, _: &u32| None)),
-    ];
-    for with in policies {
-        let (old, clock) = built(|b| with(b.time_to_live(secs(60))));
-        old.insert(1, 10);
-        old.insert_with_ttl(2, 20, secs(40));
-        clock.advance(secs(30));
-        let snapshot = old.snapshot();
-        let ignored = Restore::default().downtime(Downtime::Ignored);
-        let (new, after) = built(|b| with(b.time_to_live(secs(60))));
-        assert_eq!(new.restore(snapshot, ignored), only(2));
-        for (cache, clock) in [(old, clock), (new, after)] {
-            let left = |key| cache.peek_ref(&key).unwrap().time_left();
-            assert_eq!([left(1), left(2)], [Some(secs(30)), Some(secs(10))]);
-            clock.advance(secs(5));
-            cache.insert(1, 11);
-            cache.insert(2, 21);
-            assert_eq!([left(1), left(2)], [Some(secs(60)), Some(secs(5))]);
-        }
-    }
 }
 
 #[test]

@@ -515,14 +515,18 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E
                 }
             });
         }
-        let mut wakers = Vec::new();
+        // Threads are woken at once: the code that the next turn calls may wait for one of them.
+        let mut tasks = Vec::new();
         for (mut call, caller) in job.refreshes {
             contain(|| {
                 call.give_key(&job.key);
-                wakers.extend(caller.call(Progress::at_turn(call, &mut lead)));
+                match caller.call(Progress::at_turn(call, &mut lead)) {
+                    Some(waiting) if waiting.wakes_thread => wake_all(vec![waiting]),
+                    waiting => tasks.extend(waiting),
+                }
             });
         }
-        wake_all(wakers);
+        wake_all(tasks);
         // Here: if it panicked at the end of the scope, the guards would be leaked.
         let_go(job.key);
         guards

@@ -14,7 +14,7 @@ use crate::contain::LetGo;
 use crate::engine::Lifetimes;
 use crate::hash::RandomState;
 use crate::node::{NewNode, Times};
-use crate::time::{self, MAX_LIFETIME_NANOS, NEVER};
+use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -42,7 +42,8 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
     /// hold: `time_to_live` counts from the last write, so an entry that is older has ended.
     /// Without a `time_to_idle`, the time since the last read does not matter. Of entries that do
     /// not fit the bound, the coldest are refused; with a weigher, a light one may fit where a
-    /// hotter, heavier one did not. The order of use is that of the snapshot.
+    /// hotter, heavier one did not. The order of use is that of the snapshot. What an entry has
+    /// left is its own deadline from then on, which a policy may keep at an update.
     ///
     /// The expiry policy is not asked. A refresh policy is asked, as about a new entry, at the time
     /// of the entry's last write. The earlier one of its moment and the saved one holds.
@@ -181,11 +182,7 @@ impl<K, V> SavedEntry<K, V> {
         }
         let age = time::deadline_after(0, self.age.saturating_add(downtime));
         let written = time::of_write(now.wrapping_sub(age));
-        // What the time to live allows is no deadline of the entry's own: an update renews it.
-        let own = match (self.time_left, live) {
-            (Some(left), Some(live)) if live <= left => NEVER,
-            (left, _) => moment_of(left, downtime, now),
-        };
+        let own = moment_of(self.time_left, downtime, now);
         let wanted = lifetimes.wanted(own, || written, now);
         Some(Times {
             written,

@@ -45,7 +45,7 @@ pub(crate) enum Work {
 pub(crate) struct CallWaker {
     waker: Waker,
     /// Whether a thread waits for it, [blocked](block_on).
-    wakes_thread: bool,
+    pub(crate) wakes_thread: bool,
 }
 
 impl CallWaker {
