@@ -27,6 +27,8 @@
 //!    entry.
 //! 2. The header of a chunk is written before its first slot is handed out, and never again (pool
 //!    4).
+//! 3. The columns that a call passes are those that the slab was made with: a shard keeps them
+//!    beside its table.
 //!
 //! # Cost
 //!
@@ -107,7 +109,7 @@ impl<K, V> Slab<K, V> {
         let slot = self.take(columns);
         let entry = self.entries.take(&mut self.recycled_entries, |_, _| ());
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
-        // entries have.
+        // entries have (slab 3).
         let entry = unsafe { EntryPtr::make(entry, slot, columns.queue) };
         // SAFETY: the slot is free and the caller owns it now.
         unsafe { Self::write(columns, slot, new, times, entry) }
