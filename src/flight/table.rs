@@ -126,9 +126,13 @@ impl<K, V> Loads<K, V> {
     /// Revokes a current load.
     #[cold]
     pub(crate) fn revoke(&mut self, load: Arc<Load<K, V>>, by: RevokedBy) -> RevokedLoads<K, V> {
-        load.revoke(by);
-        self.remove(&load);
+        self.take_out(&load, by);
         RevokedLoads(vec![load])
+    }
+
+    fn take_out(&mut self, load: &Arc<Load<K, V>>, by: RevokedBy) {
+        load.revoke(by);
+        self.remove(load);
     }
 
     /// Revokes at most so many loads, from a place on. Returns them, and from which place on the
@@ -141,28 +145,27 @@ impl<K, V> Loads<K, V> {
         most: usize,
         by: RevokedBy,
     ) -> (RevokedLoads<K, V>, Option<LoadPlace>) {
-        let next: Vec<_> = (self.others.range(from..).take(most).map(|(_, load)| load))
-            .cloned()
-            .collect();
+        let next = self.others.range(from..).take(most);
+        let mut revoked: Vec<_> = next.map(|(_, load)| Arc::clone(load)).collect();
         let mut rest = None;
-        match next.last() {
-            Some(last) if next.len() == most => {
+        match revoked.last() {
+            Some(last) if revoked.len() == most => {
                 let (hash, address) = place(last);
                 rest = Some((hash, address + 1));
             }
             _ => {}
         }
-        let mut revoked = RevokedLoads::new();
-        for load in next {
-            revoked.append(&mut self.revoke(load, by));
+        for load in &revoked {
+            self.take_out(load, by);
         }
         if rest.is_none() {
             // At last: one of the others may have become the first since the first call.
             if let Some(first) = self.first.clone() {
-                revoked.append(&mut self.revoke(first, by));
+                self.take_out(&first, by);
+                revoked.push(first);
             }
         }
-        (revoked, rest)
+        (RevokedLoads(revoked), rest)
     }
 }
 
