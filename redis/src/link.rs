@@ -42,23 +42,20 @@ pub(crate) struct Node {
 pub(crate) struct Lent<'a> {
     node: &'a Node,
     second: Arc<Second>,
-    /// `None` where the main one has to serve.
-    pub(crate) connection: Option<Connection>,
+    /// With the number by which the server ends it; `None` where the main one has to serve.
+    pub(crate) connection: Option<(Connection, i64)>,
     pub(crate) is_answered: bool,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let Some(connection) = &self.connection else {
+        let Some((_, id)) = self.connection else {
             // All others come before one that could not be made.
             return self.node.free().insert(0, self.second.clone());
         };
         if self.is_answered {
             return self.node.free().push(self.second.clone());
         }
-        let Some(id) = connection.id else {
-            return;
-        };
         let main = self.node.main.clone();
         let mut ending = Box::pin(unconstrained(async move {
             // Not over a new connection, if this one has ended: the server may have restarted, and
@@ -130,10 +127,10 @@ impl Node {
         };
         if let Attempt::Connected(connection) = lent.second.connection(wait).await {
             // Otherwise the server could not be told to end it.
-            if connection.id.is_some() {
+            if let Some(id) = connection.id {
                 // A refusal is an answer.
                 self.main.send(redis::pipe().cmd("PING")).await?;
-                lent.connection = Some(connection);
+                lent.connection = Some((connection, id));
             }
         }
         Ok(lent)

@@ -439,11 +439,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
 
     /// How long a value stays that is loaded after this error; `None`: none is loaded.
     fn life_when_away(&self, error: &NearError) -> Option<Duration> {
-        use NearError::{Disconnected, TimedOut, Unavailable};
+        use NearError::{TimedOut, Unavailable};
         match error {
-            Unavailable { .. } | TimedOut { .. } | Disconnected { .. } => {
-                self.settings.load_when_away
-            }
+            Unavailable { .. } | TimedOut { .. } => self.settings.load_when_away,
             _ => None,
         }
     }
@@ -543,10 +541,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         most: usize,
     ) -> Found<V> {
         let found = match outcome {
-            Ok(Some(loaded)) => self
-                .save(key, holder.guard, loaded, ttl, most)
-                .await
-                .map(Some),
+            Ok(Some(loaded)) => self.save(key, holder.guard, loaded, ttl, most).await,
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -565,7 +560,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         loaded: Loaded<V>,
         ttl: Option<Duration>,
         most: usize,
-    ) -> Result<V, NearError> {
+    ) -> Found<V> {
         let value = loaded.value;
         let ttl = match loaded.life {
             Some(chosen) => chosen,
@@ -573,7 +568,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         };
         if ttl.is_some_and(|ttl| ttl.is_zero()) {
             // The load says that its value is not to be kept.
-            return Ok(value);
+            return Ok(Some(value));
         }
         match guard {
             Guard::Placeholder(placeholder, keeper) => {
@@ -590,7 +585,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     let _ = keeper.send(());
                     // Into memory; and what the key has now is what counts.
                     if let Ok(Some(newest)) = self.look(key, most).await.into_result() {
-                        return Ok(newest);
+                        return Ok(Some(newest));
                     }
                 }
             }
@@ -606,7 +601,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
             }
             Guard::Nothing => self.counters.unsaved_load(),
         }
-        Ok(value)
+        Ok(Some(value))
     }
 }
 

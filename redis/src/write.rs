@@ -16,6 +16,7 @@ use crate::trace;
 use futures_util::{StreamExt, stream};
 use redis::{Arg, Cmd, FromRedisValue};
 use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,7 @@ where
     ///
     /// When it has returned, reads through this near cache see this value or a later one. The
     /// next read loads it from the server; a fraction of a millisecond in `ttl` is rounded up.
+    /// Writes of one key that run at the same time have no order: await the first one.
     ///
     /// # Errors
     ///
@@ -70,7 +72,8 @@ where
     }
 
     /// Writes these values to the server, all with the same time to live, and returns each one's
-    /// own result, in their order.
+    /// own result, in their order. Of a key that is there more than once, the last value alone is
+    /// written; its result stands for all.
     ///
     /// # Errors
     ///
@@ -94,12 +97,16 @@ where
         ttl: impl Into<Option<Duration>>,
     ) -> Vec<Result<(), NearError>> {
         let ttl = ttl.into();
-        let entries: Vec<(K, V)> = entries.into_iter().collect();
-        let entries = entries.iter();
-        let writes: Lazily<_> =
-            Box::new(entries.map(|(key, value)| self.shared.set(key, value, ttl)));
-        let writing = stream::iter(writes).buffered(WRITES_AT_ONCE);
-        writing.collect().await
+        let entries = Vec::from_iter(entries);
+        let last: HashMap<&K, &V> = entries.iter().map(|(key, value)| (key, value)).collect();
+        let set = async |(key, value)| (key, self.shared.set(key, value, ttl).await);
+        let writes: Lazily<_> = Box::new(last.into_iter().map(set));
+        let writing = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+        let written: HashMap<&K, _> = writing.collect().await;
+        entries
+            .iter()
+            .map(|(key, _)| written[key].clone())
+            .collect()
     }
 
     /// Deletes a key on the server. True if the server had it, or a placeholder of a load.
@@ -361,7 +368,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
         *sent = true;
         self.counters.write();
         let second = lent.as_ref().and_then(|lent| lent.connection.as_ref());
-        let way = second.unwrap_or(&node.main);
+        let way = second.map_or(&node.main, |(second, _)| second);
         let reply = way.send_one(cmd).await.map_err(failed);
         if let Some(lent) = &mut lent {
             lent.is_answered = !matches!(reply, Err(RequestError::Lost(_)));

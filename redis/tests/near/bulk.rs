@@ -200,3 +200,24 @@ async fn many_keys_are_written_and_deleted_in_one_call() {
         assert!(zero[0].is_err());
     }
 }
+
+/// Of a key that is there twice, the last value alone is written: a large one, which takes a
+/// connection of its own, would come after a small one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_value_of_a_key_wins() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).connect().await.unwrap();
+        let large = "x".repeat(100 << 10);
+        for (first, last) in [(&*large, "v"), ("v", &*large), ("old", "new")] {
+            let before = near.stats().writes();
+            let entries = [("k", first), ("l", "other"), ("k", last)];
+            let entries = entries.map(|(key, value)| (key.to_string(), value.to_string()));
+            assert_eq!(values(near.set_all(entries, None).await).len(), 3);
+            assert_eq!(writer.send::<String>(&["GET", "k"]).await, last);
+            assert_eq!(writer.send::<String>(&["GET", "l"]).await, "other");
+            assert_eq!(near.stats().writes(), before + 2);
+        }
+    }
+}
