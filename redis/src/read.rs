@@ -426,6 +426,10 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.lost(generation, error);
                 }
                 Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
+                Err(RequestError::Later(_)) if begun.elapsed() > limit => {
+                    // The calls have gone, and there is no reply on its way.
+                    return self.fail(lease, self.timed_out());
+                }
                 Err(error) => self.ready_again(generation, error).await,
             }
         }

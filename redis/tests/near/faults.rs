@@ -266,6 +266,44 @@ async fn a_script_keeps_the_server_busy() {
     }
 }
 
+/// A server that stays busy is not asked for keys that no call waits for any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_is_left_alone_when_the_calls_have_gone() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).request_timeout(Duration::from_millis(300));
+        let near = near.connect().await.unwrap();
+        let mut scripting = Writer::connect(server.port).await;
+        let script = tokio::spawn(async move {
+            let endless = ["EVAL", "while true do end", "0"];
+            scripting.try_send::<()>(&endless).await
+        });
+        until("the server is busy", async || {
+            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
+            reply.is_err_and(|error| error.code() == Some("BUSY"))
+        })
+        .await;
+        let keys = (0..100).map(|n| format!("k{n}"));
+        for found in near.get_all(keys).await {
+            assert!(
+                matches!(found, Err(NearError::TimedOut { .. })),
+                "{found:?}"
+            );
+        }
+        until("no key is asked for", async || {
+            let before = near.stats().loads();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            near.stats().loads() == before
+        })
+        .await;
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(script.await.unwrap().is_err());
+        assert_eq!(near.get("k0").await.unwrap(), None);
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// What the server said long ago is no reason of a later time-out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_out_reports_no_older_error() {
