@@ -194,11 +194,7 @@ impl Link {
     /// Sends a command for a key that is on its way to the node at this address, which executes the
     /// command if it is asked.
     pub(crate) async fn send_asking(&self, address: &str, cmd: Cmd) -> Result<Value, RequestError> {
-        let Some(node) = self.node_at(address) else {
-            // The topology has changed.
-            let reason = format!("the key is at {address}, which is no primary of the topology");
-            return Err(RequestError::Moved(NearError::Disconnected { reason }));
-        };
+        let node = self.node_at(address).ok_or_else(no_node)?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(cmd);
         let replies = node.main.send(&pipeline).await;
@@ -215,11 +211,11 @@ impl Link {
     }
 }
 
-/// No node of the cluster has the slot of the key. The other slots stay in use; the heartbeat finds
-/// out when a node takes this one.
+/// No node of the topology has the key: no node has its slot, or the slot moves to a node that has
+/// none yet. The other slots stay in use; the heartbeat finds out when a node takes this one.
 pub(crate) fn no_node() -> RequestError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
-    let error = RedisError::from((kind, "no node has the slot of the key"));
+    let error = RedisError::from((kind, "no node of the topology has the key"));
     RequestError::Later(NearError::Server(Arc::new(error)))
 }
 

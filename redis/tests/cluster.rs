@@ -504,7 +504,7 @@ async fn a_slot_without_a_node_harms_no_other() {
             let found = near.get("{orphan}").await.unwrap_err();
             assert!(matches!(found, NearError::TimedOut { .. }), "{found:?}");
             assert!(
-                found.to_string().contains("no node has the slot"),
+                found.to_string().contains("no node of the topology"),
                 "{found}"
             );
             let written = near
@@ -523,6 +523,60 @@ async fn a_slot_without_a_node_harms_no_other() {
             reads,
             "the other key is kept"
         );
+    }
+}
+
+/// A node joins the cluster, and the first slot moves to it: as long as it has none, reads of keys
+/// that are there time out. The other keys stay in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_to_a_new_node_harms_no_other() {
+    for program in installed() {
+        let mut cluster = Cluster::start(&program).await;
+        let new = Server::start(&program, &OPTIONS).await;
+        let mut writer = Writer::connect(new.port).await;
+        let meet = ["CLUSTER", "MEET", "127.0.0.1", &new.port.to_string()];
+        cluster.writers[0].send::<()>(&meet).await;
+        cluster.ids.push(writer.send(&["CLUSTER", "MYID"]).await);
+        cluster.nodes.push(new);
+        cluster.writers.push(writer);
+        for writer in &cluster.writers {
+            until("all nodes know each other", async || {
+                let info: String = writer.clone().send(&["CLUSTER", "INFO"]).await;
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")
+            })
+            .await;
+        }
+        cluster.set("{kept}", "v").await;
+        let near = Near::cluster_builder([client(cluster.nodes[0].port)])
+            .codec(Text)
+            .request_timeout(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
+        let from = cluster.node_of("moves").await;
+        let slot = cluster.slot("moves").await;
+        cluster.begin_move(&slot, from, NODES).await;
+        for _ in 0..3 {
+            assert_eq!(read(&near, "{kept}").await, "v");
+            let found = near.get("moves").await;
+            assert!(
+                matches!(found, Err(NearError::TimedOut { .. })),
+                "{found:?}"
+            );
+            let written = near.set("moves", "v".to_string(), None).await;
+            assert!(
+                matches!(written, Err(NearError::TimedOut { .. })),
+                "{written:?}"
+            );
+        }
+        assert_eq!(near.stats().lost_connections(), 0);
+        cluster.end_move(&slot, NODES).await;
+        until("the value is written at the new node", async || {
+            near.set("moves", "w".to_string(), None).await.is_ok()
+        })
+        .await;
+        assert_eq!(read(&near, "moves").await, "w");
+        assert_eq!(cluster.node_of("moves").await, NODES);
     }
 }
 
