@@ -32,6 +32,7 @@ use super::call::{dropped, result_of};
 use super::kinds::contained;
 use super::loader::LoadError;
 use super::turn::{Caller, OwnedClaimant, Progress, turn};
+use crate::atomic64::AtomicU64;
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
 use crate::load::{
@@ -45,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

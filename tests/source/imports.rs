@@ -94,18 +94,30 @@ const OWN_ATOMICS: [(&str, &str); 12] = [
     ("time/ticker.rs", "a clock: time does not pass in a model"),
 ];
 
+/// Whether a statement of code has one of these texts, and such a word.
+fn names(code: &str, texts: &[&str], is_meant: impl Fn(&str) -> bool) -> bool {
+    code.split(';').any(|statement| {
+        let mut words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
+        texts.iter().any(|text| statement.contains(text)) && words.any(&is_meant)
+    })
+}
+
 /// Whether code names an atomic, a fence or a lock of std or of parking_lot.
 fn has_own_atomics(code: &str) -> bool {
-    code.split(';').any(|statement| {
-        let others = ["std::sync", "crate::atomic64", "parking_lot"]
-            .iter()
-            .any(|from| statement.contains(from));
-        let mut words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
-        others
-            && words.any(|word| {
-                word.starts_with("Atomic")
-                    || ["fence", "Mutex", "RwLock", "Condvar", "self", "atomic64"].contains(&word)
-            })
+    names(
+        code,
+        &["std::sync", "crate::atomic64", "parking_lot"],
+        |word| {
+            word.starts_with("Atomic")
+                || ["fence", "Mutex", "RwLock", "Condvar", "self", "atomic64"].contains(&word)
+        },
+    )
+}
+
+/// Whether code names an atomic of 64 bits of std, which some targets do not have.
+fn has_std_atomics_of_64_bits(code: &str) -> bool {
+    names(code, &["std::sync::atomic"], |word| {
+        ["AtomicU64", "AtomicI64"].contains(&word)
     })
 }
 
@@ -123,6 +135,16 @@ fn atomics_and_locks_come_from_sync_or_are_listed() {
         .collect();
     found.sort();
     assert_eq!(found, OWN_ATOMICS.map(|(file, _)| file));
+}
+
+#[test]
+fn atomics_of_64_bits_come_from_one_file() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    files.retain(|file| !file.ends_with("tests.rs"));
+    files.retain(|file| has_std_atomics_of_64_bits(&code(&read(file))));
+    assert_eq!(files, [src.join("atomic64.rs")]);
 }
 
 #[test]
