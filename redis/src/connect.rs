@@ -117,6 +117,10 @@ async fn greet(settings: &Settings, node: &Node, any_role: bool) -> Result<(), N
     let replies = replies.map_err(|error| NearError::connecting(&server, error))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     if let Some(Err(error)) = replies.next() {
+        if error.code() == Some("BUSY") {
+            // While a script runs, it refuses any command.
+            return Err(NearError::connecting(&server, error));
+        }
         let source = Arc::new(error);
         return Err(NearError::TrackingRefused { server, source });
     }

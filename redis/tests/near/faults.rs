@@ -4,6 +4,7 @@ use crate::support::proxy::{Direction, Proxy};
 use crate::support::server::{Server, installed};
 use crate::support::{Writer, connected, lost, near, read, until};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 use wheelhouse_redis::{NearError, Tracking};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,6 +226,21 @@ async fn eviction_at_the_server_is_a_change() {
     }
 }
 
+/// Starts a script that keeps the server busy until `SCRIPT KILL`.
+async fn keep_busy(server: &Server, writer: &Writer) -> JoinHandle<redis::RedisResult<()>> {
+    let mut scripting = Writer::connect(server.port).await;
+    let script = tokio::spawn(async move {
+        let endless = ["EVAL", "while true do end", "0"];
+        scripting.try_send::<()>(&endless).await
+    });
+    until("the server is busy", async || {
+        let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
+        reply.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    script
+}
+
 /// A script keeps the server busy, which then answers every command with `BUSY`. Reads and writes
 /// wait for its end, and the connection stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,16 +253,7 @@ async fn a_script_keeps_the_server_busy() {
             .heartbeat(Duration::from_secs(1));
         let near = near.connect().await.unwrap();
         writer.set("k", "v").await;
-        let mut scripting = Writer::connect(server.port).await;
-        let script = tokio::spawn(async move {
-            let endless = ["EVAL", "while true do end", "0"];
-            scripting.try_send::<()>(&endless).await
-        });
-        until("the server is busy", async || {
-            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
-            reply.is_err_and(|error| error.code() == Some("BUSY"))
-        })
-        .await;
+        let script = keep_busy(&server, &writer).await;
         let reading = tokio::spawn({
             let near = near.clone();
             async move { near.get("k").await }
@@ -266,6 +273,23 @@ async fn a_script_keeps_the_server_busy() {
     }
 }
 
+/// A server that a script keeps busy when it is connected to: the error blames no setting, and says
+/// that a later attempt may succeed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_that_is_connected_to_is_named() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let script = keep_busy(&server, &writer).await;
+        let error = near(server.port).connect().await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        assert!(error.to_string().contains("a script blocks it"), "{error}");
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(script.await.unwrap().is_err());
+        near(server.port).connect().await.unwrap();
+    }
+}
+
 /// A server that stays busy is not asked for keys that no call waits for any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_server_is_left_alone_when_the_calls_have_gone() {
@@ -274,16 +298,7 @@ async fn a_busy_server_is_left_alone_when_the_calls_have_gone() {
         let mut writer = Writer::connect(server.port).await;
         let near = near(server.port).request_timeout(Duration::from_millis(300));
         let near = near.connect().await.unwrap();
-        let mut scripting = Writer::connect(server.port).await;
-        let script = tokio::spawn(async move {
-            let endless = ["EVAL", "while true do end", "0"];
-            scripting.try_send::<()>(&endless).await
-        });
-        until("the server is busy", async || {
-            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
-            reply.is_err_and(|error| error.code() == Some("BUSY"))
-        })
-        .await;
+        let script = keep_busy(&server, &writer).await;
         let keys = (0..100).map(|n| format!("k{n}"));
         for found in near.get_all(keys).await {
             assert!(
@@ -314,16 +329,7 @@ async fn a_time_out_reports_no_older_error() {
             .request_timeout(Duration::from_secs(1))
             .heartbeat(Duration::from_secs(60));
         let near = near.connect().await.unwrap();
-        let mut scripting = Writer::connect(server.port).await;
-        let script = tokio::spawn(async move {
-            let endless = ["EVAL", "while true do end", "0"];
-            scripting.try_send::<()>(&endless).await
-        });
-        until("the server is busy", async || {
-            let reply = writer.clone().try_send::<()>(&["EXISTS", "k"]).await;
-            reply.is_err_and(|error| error.code() == Some("BUSY"))
-        })
-        .await;
+        let script = keep_busy(&server, &writer).await;
         let last = async || match near.get("k").await {
             Err(NearError::TimedOut { last, .. }) => last,
             found => panic!("{found:?}"),
