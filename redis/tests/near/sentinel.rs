@@ -47,6 +47,25 @@ impl Watched {
         }
     }
 
+    /// The old primary will know nothing of a failover: it becomes no replica.
+    async fn with_deaf_primary(program: &Path) -> Self {
+        let renamed = ["SLAVEOF", "REPLICAOF"].map(|name| ["--rename-command", name, ""]);
+        let primary = Server::start(program, &renamed.concat()).await;
+        let replica = replica_of(program, primary.port).await;
+        Self::watch(program, (primary, replica)).await
+    }
+
+    /// The second sentinel begins a failover.
+    async fn fail_over(&self) {
+        let mut asked = Writer::connect(self.sentinels[1].port).await;
+        let begun = Instant::now();
+        let order = ["SENTINEL", "FAILOVER", "main"];
+        while asked.try_send::<()>(&order).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(40));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     async fn near(&self) -> Near {
         let sentinels = self.sentinels.iter().map(|one| client(one.port));
         self.near_of(sentinels).await
@@ -147,17 +166,7 @@ async fn the_report_of_a_switch_is_heard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_hangs_hides_no_failover() {
     for program in installed() {
-        let deaf = [
-            "--rename-command",
-            "SLAVEOF",
-            "",
-            "--rename-command",
-            "REPLICAOF",
-            "",
-        ];
-        let primary = Server::start(&program, &deaf).await;
-        let replica = replica_of(&program, primary.port).await;
-        let watched = Watched::watch(&program, (primary, replica)).await;
+        let watched = Watched::with_deaf_primary(&program).await;
         let near = watched.near_of([client(watched.sentinels[0].port)]).await;
         near.set("k", "old".to_string(), None).await.unwrap();
         // All are subscribed: the one that was named, and those that it names.
@@ -177,16 +186,8 @@ async fn a_sentinel_that_hangs_hides_no_failover() {
         })
         .await;
         watched.sentinels[0].stop();
-        let mut asked = Writer::connect(watched.sentinels[1].port).await;
+        watched.fail_over().await;
         let begun = Instant::now();
-        while asked
-            .try_send::<()>(&["SENTINEL", "FAILOVER", "main"])
-            .await
-            .is_err()
-        {
-            assert!(begun.elapsed() < Duration::from_secs(40));
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
         while near.stats().connections() < 2 {
             assert!(begun.elapsed() < Duration::from_secs(40), "never noticed");
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -208,7 +209,7 @@ async fn a_sentinel_that_hangs_hides_no_failover() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_that_may_not_be_subscribed_to_are_asked() {
     for program in installed() {
-        let watched = Watched::start(&program).await;
+        let watched = Watched::with_deaf_primary(&program).await;
         let mut sentinels = Vec::new();
         for sentinel in &watched.sentinels {
             let mut owner = Writer::connect(sentinel.port).await;
@@ -221,18 +222,19 @@ async fn sentinels_that_may_not_be_subscribed_to_are_asked() {
         }
         let primary = redis::Client::open("redis://main/").unwrap();
         let near = Near::sentinel_builder(sentinels, primary).codec(Text);
-        let near = near.heartbeat(Duration::from_millis(300));
         let near = near.connect().await.unwrap();
         near.set("k", "old".to_string(), None).await.unwrap();
-        // It stands still, so that it neither closes connections nor reports.
-        watched.primary.stop();
+        watched.fail_over().await;
+        until("the near cache has moved", async || {
+            near.stats().connections() >= 2
+        })
+        .await;
         until("a write reaches the new primary", async || {
             near.set("k", "new".to_string(), None).await.is_ok()
         })
         .await;
         let mut writer = Writer::connect(watched.replica.port).await;
         assert_eq!(writer.send::<String>(&["GET", "k"]).await, "new");
-        watched.primary.resume();
     }
 }
 
