@@ -3,6 +3,9 @@
 //! The iterator reads the nodes of one group at a time. If a node was replaced since, the iterator
 //! looks its key up again and yields the new value. So a key that is present all the time is
 //! yielded once, with its old or its new value.
+//!
+//! A view, an iterator over some entries in an order (`snapshot/views.rs`), is made with all of its
+//! nodes.
 
 use crate::cache::Cache;
 use crate::engine::Engine;
@@ -15,10 +18,15 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
-/// An iterator over the live entries of a cache; see [`Cache::iter`](crate::Cache::iter).
+/// An iterator over the live entries of a cache, from [`Cache::iter`](crate::Cache::iter); or over
+/// some of them in an order, from [`Policy::hottest`](crate::Policy::hottest),
+/// [`first_to_evict`](crate::Policy::first_to_evict),
+/// [`next_to_expire`](crate::Policy::next_to_expire) and others.
 ///
 /// It holds no lock. Between two steps it may hold a pin, as an [`EntryRef`] does: the cache then
-/// frees no memory that it removes. The iterator drops the pin after each group of the table.
+/// frees no memory that it removes. `Cache::iter` drops the pin after each group of the table. The
+/// others show the entries as they were when the iterator was made, without those that have left
+/// since, and keep the pin until the last one.
 ///
 /// ```
 /// use wheelhouse::Cache;
@@ -40,10 +48,25 @@ use std::marker::PhantomData;
 pub struct Iter<'a, K, V, S = RandomState> {
     engine: &'a Engine<K, V>,
     walk: Walk,
-    /// The nodes of the current group that are not yet read, and the pin that protects them.
+    /// The nodes of the current group, or of a view, that are not yet read, the next one last; and
+    /// the pin that protects them.
     group: Vec<NodePtr<K, V>>,
     pin: Option<Pin>,
     _hasher: PhantomData<&'a S>,
+}
+
+impl<'a, K, V, S> Iter<'a, K, V, S> {
+    /// Over these nodes, which the pin protects, in their order.
+    pub(crate) fn of(engine: &'a Engine<K, V>, mut nodes: Vec<NodePtr<K, V>>, pin: Pin) -> Self {
+        nodes.reverse();
+        Self {
+            engine,
+            walk: Walk::ENDED,
+            group: nodes,
+            pin: Some(pin),
+            _hasher: PhantomData,
+        }
+    }
 }
 
 impl<'a, K: Eq, V, S> Iterator for Iter<'a, K, V, S> {

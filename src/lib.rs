@@ -204,7 +204,7 @@ pub use operations::EntryRef;
 pub use policy::Policy;
 pub use refresh::Refresh;
 pub use scheduler::{Alarm, MaintenanceTask, Scheduler};
-pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot, View};
+pub use snapshot::{Downtime, Ended, Restore, Restored, SavedEntry, Snapshot};
 pub use stats::{Stat, StatValue, Stats};
 #[cfg(feature = "quanta")]
 pub use time::QuantaRecent;

@@ -65,6 +65,14 @@ pub(crate) struct Walk {
     pub(crate) position: u32,
 }
 
+impl Walk {
+    /// One that meets nothing more.
+    pub(crate) const ENDED: Self = Self {
+        shard: usize::MAX,
+        position: 0,
+    };
+}
+
 impl<K, V> Map<K, V> {
     /// `shards`, a power of two up to 1024, sharing room for `capacity` entries. Their nodes have
     /// these columns. An error if the allocator refuses the room.

@@ -11,8 +11,6 @@ mod restore;
 mod take;
 mod views;
 
-pub use views::View;
-
 use std::fmt;
 use std::time::{Duration, SystemTime};
 

@@ -2,54 +2,13 @@
 //!
 //! They are for people who look at a running cache; they are not fast.
 
-use crate::engine::Engine;
+use crate::iter::Iter;
 use crate::map::Walk;
 use crate::node::NodePtr;
-use crate::operations::EntryRef;
 use crate::policy::Policy;
 use crate::reclaim::Pin;
 use crate::time::{self, NEVER};
 use std::collections::HashSet;
-use std::fmt;
-use std::iter::FusedIterator;
-use std::marker::PhantomData;
-
-/// An iterator over some entries in an order; see [`Policy::hottest`], [`Policy::first_to_evict`]
-/// and [`Policy::next_to_expire`].
-///
-/// It shows the entries as they were when it was made, without those that have left since. Like an
-/// [`EntryRef`], it keeps removed entries in memory while it exists.
-///
-/// ```
-/// let cache = wheelhouse::Cache::new(100);
-/// cache.insert("ada", 1815);
-/// assert_eq!(cache.policy().coldest(10).count(), 1);
-/// ```
-pub struct View<'a, K, V, S> {
-    engine: &'a Engine<K, V>,
-    nodes: std::vec::IntoIter<NodePtr<K, V>>,
-    /// Keeps the nodes.
-    _pin: Pin,
-    _hasher: PhantomData<&'a S>,
-}
-
-impl<'a, K: Eq, V, S> Iterator for View<'a, K, V, S> {
-    type Item = EntryRef<'a, K, V>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        (self.nodes).find_map(|node| self.engine.entry_again(node))
-    }
-}
-
-impl<K: Eq, V, S> FusedIterator for View<'_, K, V, S> {}
-
-impl<K, V, S> fmt::Debug for View<'_, K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View")
-            .field("left", &self.nodes.len())
-            .finish_non_exhaustive()
-    }
-}
 
 impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// Returns up to `n` entries that were used most, the most used first, as far as the size
@@ -78,7 +37,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// cache.get(&3);
     /// assert_eq!(cache.policy().hottest(1).map(|entry| *entry.key()).collect::<Vec<_>>(), [3]);
     /// ```
-    pub fn hottest(&self, n: usize) -> View<'a, K, V, S> {
+    pub fn hottest(&self, n: usize) -> Iter<'a, K, V, S> {
         self.bring_up_to_date();
         self.view(n, |pin| {
             let coldest_first = self.ranked(usize::MAX, pin, |order, uses| (uses, order));
@@ -106,7 +65,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// let coldest: Vec<_> = cache.policy().coldest(2).map(|entry| *entry.key()).collect();
     /// assert_eq!(coldest, [0, 1]);
     /// ```
-    pub fn coldest(&self, n: usize) -> View<'a, K, V, S> {
+    pub fn coldest(&self, n: usize) -> Iter<'a, K, V, S> {
         self.bring_up_to_date();
         self.view(n, |pin| {
             self.ranked(usize::MAX, pin, |order, uses| (uses, order))
@@ -133,7 +92,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// let last: Vec<_> = cache.policy().last_to_evict(2).map(|entry| *entry.key()).collect();
     /// assert_eq!(last, [9, 8]);
     /// ```
-    pub fn last_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+    pub fn last_to_evict(&self, n: usize) -> Iter<'a, K, V, S> {
         self.bring_up_to_date();
         self.view(n, |pin| {
             let first_to_evict = self.ranked(usize::MAX, pin, |order, _| order);
@@ -164,7 +123,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// let first: Vec<_> = cache.policy().first_to_evict(2).map(|entry| *entry.key()).collect();
     /// assert_eq!(first, [0, 1]);
     /// ```
-    pub fn first_to_evict(&self, n: usize) -> View<'a, K, V, S> {
+    pub fn first_to_evict(&self, n: usize) -> Iter<'a, K, V, S> {
         self.bring_up_to_date();
         self.view(n, |pin| self.ranked(n, pin, |order, _| order))
     }
@@ -189,7 +148,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
     /// let next: Vec<_> = cache.policy().next_to_expire(2).map(|entry| *entry.key()).collect();
     /// assert_eq!(next, [10, 20]);
     /// ```
-    pub fn next_to_expire(&self, n: usize) -> View<'a, K, V, S> {
+    pub fn next_to_expire(&self, n: usize) -> Iter<'a, K, V, S> {
         self.view(n, |pin| {
             let now = self.cache.engine().clock.now();
             let mut nodes = Vec::new();
@@ -220,12 +179,12 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
         }
     }
 
-    /// A view of the first `n` of the nodes that `in_order` returns.
+    /// The first `n` of the nodes that `in_order` returns.
     fn view<I: IntoIterator<Item = NodePtr<K, V>>>(
         &self,
         n: usize,
         in_order: impl FnOnce(&Pin) -> I,
-    ) -> View<'a, K, V, S> {
+    ) -> Iter<'a, K, V, S> {
         let pin = self.cache.engine().pin();
         // A walk may meet an entry twice.
         let mut seen = HashSet::new();
@@ -238,12 +197,7 @@ impl<'a, K, V, S> Policy<'a, K, V, S> {
                 first.push(node);
             }
         }
-        View {
-            engine: self.cache.engine(),
-            _hasher: PhantomData,
-            nodes: first.into_iter(),
-            _pin: pin,
-        }
+        Iter::of(self.cache.engine(), first, pin)
     }
 
     /// Live entries in the order of their ranks: at least the `most` that are evicted first. `rank`

@@ -16,7 +16,7 @@ use wheelhouse::{
     EntrySelector, EvictionPolicy, Filled, Iter, Lease, Leased, LoadError, Loaded, LoadingBuilder,
     LoadingCache, MaintenanceTask, ManualTicker, Policy, RandomState, RefEntrySelector, Refreshing,
     Reloaded, RemovalCause, Restore, Restored, SavedEntry, Scheduler, Snapshot, Stat, StatValue,
-    Stats, View,
+    Stats,
 };
 
 struct Of<T>(PhantomData<T>);
@@ -118,7 +118,6 @@ fn rows() -> Vec<(&'static str, String)> {
         "StatValue": StatValue,
         "Stats": Stats,
         "Until": Until<F>,
-        "View": View<'static, K, V, RandomState>,
         "WritesOnly": WritesOnly<Never>,
         "Writing": Writing<F>,
     }
@@ -130,7 +129,6 @@ fn each_public_type_has_the_auto_traits_that_programs_rely_on() {
         // They hold a pin of their thread, or refer to an entry under one.
         ("EntryRef", "--+--"),
         ("Iter", "--+--"),
-        ("View", "--+--"),
         // They hold user code (policies, listeners, loaders, alarms, errors) behind `dyn`, which
         // promises nothing about panics.
         ("CacheBuilder", "+++--"),

@@ -5,7 +5,7 @@ use crate::support::record::Record;
 use crate::support::{Dice, secs};
 use std::collections::VecDeque;
 use wheelhouse::RemovalCause::{Replaced, Size};
-use wheelhouse::{Cache, EvictionPolicy, ManualTicker, Restore, View};
+use wheelhouse::{Cache, EvictionPolicy, Iter, ManualTicker, Restore};
 
 type Touch = fn(&Cache<u32, u32>, u32);
 
@@ -114,7 +114,7 @@ impl Model {
     }
 }
 
-fn keys<S>(view: View<'_, u64, u64, S>) -> Vec<u64> {
+fn keys<S>(view: Iter<'_, u64, u64, S>) -> Vec<u64> {
     view.map(|entry| *entry.key()).collect()
 }
 

@@ -160,7 +160,7 @@ fn the_hottest_entries_are_those_that_were_requested_most() {
 #[test]
 fn the_order_of_eviction_is_shown_from_both_ends() {
     let cache = busy(EvictionPolicy::Adaptive, 2_000, 1);
-    let keys = |view: wheelhouse::View<'_, u32, u32, _>| -> Vec<u32> {
+    let keys = |view: wheelhouse::Iter<'_, u32, u32, _>| -> Vec<u32> {
         view.map(|entry| *entry.key()).collect()
     };
     let first = keys(cache.policy().first_to_evict(usize::MAX));
