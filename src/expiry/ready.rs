@@ -315,11 +315,12 @@ pub struct Until<F> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Never;
 
-/// The policy made by [`jittered`], which has an example.
+/// A policy whose answers are made shorter by chance, from [`jittered`] or
+/// [`refresh::jittered`](crate::refresh::jittered), which have examples.
 #[derive(Clone, Copy, Debug)]
 pub struct Jittered<P> {
-    policy: P,
-    fraction: f64,
+    pub(crate) policy: P,
+    pub(crate) fraction: f64,
 }
 
 /// The policy made by [`writes_only`], which has an example.

@@ -13,7 +13,7 @@
 
 mod policies;
 
-pub use policies::{JitteredRefresh, Ready, after, doubling, early, fraction, jittered, never};
+pub use policies::{Ready, after, doubling, early, fraction, jittered, never};
 
 use std::convert::identity;
 use std::sync::Arc;

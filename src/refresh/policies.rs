@@ -2,7 +2,7 @@
 
 use super::{LifetimeAndLoad, Refresh, forward_all};
 use crate::atomic64::AtomicU64;
-use crate::expiry::{random_unit, shorten};
+use crate::expiry::{Jittered, random_unit, shorten};
 use crate::time::saturating_nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,12 +72,12 @@ pub fn fraction(share: f64) -> Ready {
 /// ```
 #[must_use]
 #[track_caller]
-pub fn jittered<P>(policy: P, fraction: f64) -> JitteredRefresh<P> {
+pub fn jittered<P>(policy: P, fraction: f64) -> Jittered<P> {
     assert!(
         (0.0..=1.0).contains(&fraction),
         "refresh::jittered was given the fraction {fraction}; allowed is 0.0 (moments as they are) to 1.0 (down to nothing)",
     );
-    JitteredRefresh { policy, fraction }
+    Jittered { policy, fraction }
 }
 
 /// Makes reloads early by chance: an entry is stale a random time before its deadline. The longer a
@@ -178,13 +178,6 @@ enum Moment {
     Never,
 }
 
-/// The policy made by [`jittered`], which has an example.
-#[derive(Clone, Copy, Debug)]
-pub struct JitteredRefresh<P> {
-    policy: P,
-    fraction: f64,
-}
-
 impl Moment {
     /// When an entry becomes stale.
     fn of(&self, (lifetime, took): LifetimeAndLoad) -> Option<Duration> {
@@ -231,7 +224,7 @@ impl<K, V> Refresh<K, V> for Ready {
     }
 }
 
-impl<K, V, P: Refresh<K, V>> Refresh<K, V> for JitteredRefresh<P> {
+impl<K, V, P: Refresh<K, V>> Refresh<K, V> for Jittered<P> {
     forward_all!(self => self.policy, |moment| shorten(moment, self.fraction));
 }
 

@@ -10,7 +10,7 @@ use wheelhouse::compute::{CompResult, Entry, Op};
 use wheelhouse::expiry::{
     Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing,
 };
-use wheelhouse::refresh::{JitteredRefresh, Ready};
+use wheelhouse::refresh::Ready;
 use wheelhouse::{
     BuildError, Cache, CacheBuilder, DefaultHasher, Delivery, Downtime, Ended, EntryRef,
     EntrySelector, EvictionPolicy, Filled, Iter, Lease, Leased, LoadError, Loaded, LoadingBuilder,
@@ -91,7 +91,6 @@ fn rows() -> Vec<(&'static str, String)> {
         "Filled": Filled<V>,
         "Iter": Iter<'static, K, V>,
         "Jittered": Jittered<Never>,
-        "JitteredRefresh": JitteredRefresh<Ready>,
         "Lease": Lease<K, V>,
         "Leased": Leased<K, V>,
         "LoadError": LoadError<E>,
