@@ -288,7 +288,7 @@ impl<K, V> Garbage<K, V> {
 
     /// Takes the nodes of events, all of which are `Succeeded`.
     pub(crate) fn add_all(&mut self, events: &[WriteEvent<K, V>]) {
-        self.nodes.extend(events.iter().map(WriteEvent::node));
+        self.nodes.extend(events.iter().map(|event| event.node()));
     }
 
     pub(crate) fn add_table(&mut self, memory: TableMemory<K, V>) {

@@ -17,9 +17,9 @@ use crate::sync::{AtomicU64, Ordering, ShortMutex, ShortMutexGuard, add_alone};
 use crate::time;
 use std::fmt;
 
-/// A change of the map that the pass applies to wheel and size policy: a node, and what has
-/// happened to it. One word.
-pub(crate) struct WriteEvent<K, V>(Noted<K, V>);
+/// A change of the map that the pass applies to wheel and size policy: a node, and in the note
+/// beside it what has happened to it. One word.
+pub(crate) type WriteEvent<K, V> = Noted<K, V>;
 
 /// What has happened to the node of an event.
 // In this order, so that most questions about a kind are one comparison.
@@ -55,23 +55,18 @@ const CAUSE_BITS: u32 = 2;
 impl<K, V> WriteEvent<K, V> {
     #[inline]
     pub(crate) fn new(kind: EventKind, node: NodePtr<K, V>) -> Self {
-        Self(node.with((kind as u8) << CAUSE_BITS))
+        node.with((kind as u8) << CAUSE_BITS)
     }
 
     #[inline]
     pub(crate) fn with_cause(kind: EventKind, node: NodePtr<K, V>, cause: RemovalCause) -> Self {
-        Self(node.with((kind as u8) << CAUSE_BITS | cause as u8))
-    }
-
-    #[inline]
-    pub(crate) fn node(&self) -> NodePtr<K, V> {
-        self.0.node()
+        node.with((kind as u8) << CAUSE_BITS | cause as u8)
     }
 
     #[inline]
     pub(crate) fn kind(&self) -> EventKind {
         // All values of three bits: so this costs no instruction.
-        match self.0.note() >> CAUSE_BITS & 0b111 {
+        match self.note() >> CAUSE_BITS & 0b111 {
             0 => EventKind::Unheard,
             1 => EventKind::Succeeded,
             2 => EventKind::Replaced,
@@ -92,7 +87,7 @@ impl<K, V> WriteEvent<K, V> {
     /// Why the value left: of an event `Replaced` or `Removed`.
     #[inline]
     pub(crate) fn cause(&self) -> RemovalCause {
-        match self.0.note() & ((1 << CAUSE_BITS) - 1) {
+        match self.note() & ((1 << CAUSE_BITS) - 1) {
             0 => RemovalCause::Expired,
             1 => RemovalCause::Explicit,
             2 => RemovalCause::Replaced,
