@@ -8,8 +8,8 @@ use std::path::Path;
 const ARROW: &str = "─►";
 
 /// The names on a line. The files of the line declare the first one, a `label:` and each
-/// `a_function`. Another file may declare a `Type::function` behind the first name, the target of an
-/// arrow, and what follows "or". Words in backticks are not looked up.
+/// `a_function`. Another file may declare a `Type::function` behind the first name, the target of
+/// an arrow, and what follows "or". Words in backticks are not looked up.
 #[derive(Debug, Default, PartialEq)]
 struct Named {
     files: Vec<String>,
