@@ -162,6 +162,47 @@ async fn poisoned(ask: impl AsyncFn(&Near) -> Result<Option<String>, NearError>)
     }
 }
 
+/// Other large values share the connection that a value above the server's limit ends. Each of them
+/// is a suspect then, and is asked for alone: so only the one that ends connections is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_values_beside_one_that_ends_connections_are_not_refused() {
+    for program in installed() {
+        let limit = ["--client-output-buffer-limit", "normal 3mb 0 0"];
+        let server = Server::start(&program, &limit).await;
+        let mut writer = Writer::connect(server.port).await;
+        // It leaves room for the others.
+        writer.set("poison", &"x".repeat(3400 << 10)).await;
+        let mut direct = Writer::connect(server.port).await;
+        if direct.try_send::<String>(&["GET", "poison"]).await.is_ok() {
+            println!("skipped: {} does not keep its limit", program.display());
+            continue;
+        }
+        let near = near(server.port).connect().await.unwrap();
+        let over = Instant::now() + Duration::from_secs(4);
+        let mut reads = JoinSet::new();
+        for n in 0..6 {
+            let (near, key) = (near.clone(), format!("large{n}"));
+            writer.set(&key, &"x".repeat(100 << 10)).await;
+            reads.spawn(async move {
+                while Instant::now() < over {
+                    near.refresh(&key).await.unwrap();
+                }
+            });
+        }
+        while Instant::now() < over {
+            let refused = near.get("poison").await;
+            assert!(
+                matches!(refused, Err(NearError::Refused { .. })),
+                "{:?}",
+                refused.map(|value| value.map(|value| value.len()))
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        reads.join_all().await;
+        assert_eq!(near.stats().lost_connections(), 0);
+    }
+}
+
 /// A server reads no value above its `proto-max-bulk-len`: it ends the connection. Only the write
 /// of that key fails, and says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
