@@ -549,25 +549,25 @@ async fn a_slot_that_moves_to_a_new_node_harms_no_other() {
         cluster.set("{kept}", "v").await;
         let near = Near::cluster_builder([client(cluster.nodes[0].port)])
             .codec(Text)
-            .request_timeout(Duration::from_secs(1))
+            .connect_timeout(Duration::from_secs(10))
+            .request_timeout(Duration::from_secs(2))
+            .heartbeat(Duration::from_secs(15))
             .connect()
             .await
             .unwrap();
         let from = cluster.node_of("moves").await;
         let slot = cluster.slot("moves").await;
         cluster.begin_move(&slot, from, NODES).await;
-        for _ in 0..3 {
+        for _ in 0..2 {
             assert_eq!(read(&near, "{kept}").await, "v");
             let found = near.get("moves").await;
             assert!(
                 matches!(found, Err(NearError::TimedOut { .. })),
                 "{found:?}"
             );
+            // The answer to the last request may come too late.
             let written = near.set("moves", "v".to_string(), None).await;
-            assert!(
-                matches!(written, Err(NearError::TimedOut { .. })),
-                "{written:?}"
-            );
+            assert!(written.unwrap_err().is_transient());
         }
         assert_eq!(near.stats().lost_connections(), 0);
         cluster.end_move(&slot, NODES).await;

@@ -779,11 +779,12 @@ async fn what_is_loaded_while_the_server_is_silent_is_not_kept() {
             .heartbeat(Duration::from_secs(60))
             .load_when_away(Duration::from_secs(60));
         let near = near.connect().await.unwrap();
-        proxy.hold(Direction::ToClient);
+        // The server hears of no read, so it reports no change.
+        proxy.hold(Direction::ToServer);
         let load = load_after(Duration::ZERO, "old");
         assert_eq!(near.get_with("k", TTL, load).await.unwrap(), "old");
         writer.set("k", "new").await;
-        proxy.release(Direction::ToClient);
+        proxy.release(Direction::ToServer);
         until("the server serves again", async || {
             near.get("other").await.is_ok()
         })
@@ -1070,6 +1071,45 @@ async fn one_process_loads_ahead_of_the_deadline() {
         assert_eq!(writer.send::<String>(&["GET", "k"]).await, "v2");
         let left: u64 = writer.send(&["PTTL", "k"]).await;
         assert!(left > 2500, "a life of its own: {left}");
+    }
+}
+
+/// A process loads ahead of the deadline, and another one wants to, which has not heard of that: it
+/// loads nothing, and returns the old value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_process_loads_ahead_though_another_hears_late() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let mut writer = Writer::connect(server.port).await;
+        let connect = async |port| {
+            let policy = refresh::fraction(0.0001);
+            near(port).refresh_after(policy).connect().await.unwrap()
+        };
+        let (first, second) = (connect(server.port).await, connect(proxy.port).await);
+        writer.send::<()>(&["SET", "k", "old", "EX", "1000"]).await;
+        for near in [&first, &second] {
+            assert_eq!(near.get("k").await.unwrap().as_deref(), Some("old"));
+        }
+        // From now on both are to load.
+        sleep(Duration::from_millis(150)).await;
+        proxy.delay(Direction::ToClient, Duration::from_secs(1));
+        let (release, released) = tokio::sync::oneshot::channel();
+        let loading = tokio::spawn(async move {
+            let load = async { released.await.unwrap() };
+            first.get_with("k", TTL, load).await
+        });
+        until("the key is claimed", async || {
+            let value: Vec<u8> = writer.clone().send(&["GET", "k"]).await;
+            value.starts_with(b"\0wheelhouse:loading:")
+        })
+        .await;
+        let load = load_after(Duration::ZERO, "own");
+        assert_eq!(second.get_with("k", TTL, load).await.unwrap(), "old");
+        assert_eq!(second.stats().load_runs(), 0);
+        release.send("new".to_string()).unwrap();
+        assert_eq!(loading.await.unwrap().unwrap(), "new");
+        assert_eq!(writer.send::<String>(&["GET", "k"]).await, "new");
     }
 }
 

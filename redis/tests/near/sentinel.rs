@@ -305,6 +305,12 @@ async fn a_provider_serves_the_primary_of_sentinels() {
             message.contains("check the user and the password"),
             "{message}"
         );
+        // The sentinel refuses a client without a password: the provider serves it, too.
+        let mut owner = Writer::connect(sentinel.port).await;
+        let demand = ["ACL", "SETUSER", "default", "resetpass", ">first"];
+        owner.send::<()>(&demand).await;
+        let near = builder("first").connect().await.unwrap();
+        near.set("k", "w".to_string(), None).await.unwrap();
     }
 }
 
