@@ -47,13 +47,17 @@ impl<K, V> Timeouts<K, V> {
         }
     }
 
-    /// No call waits for a load any more.
+    /// Seemingly no call waits for a load any more.
     pub(crate) fn remove(&self, load: &Arc<Load<K, V>>) {
         // Most loads were never listed.
         if load.listed.load(Ordering::Relaxed) == NEVER {
             return;
         }
         let mut loads = self.loads.lock();
+        // A call joins before it lists the load: the lock shows one that has listed it just now.
+        if load.has_waiters() {
+            return;
+        }
         let former = load.listed.swap(NEVER, Ordering::Relaxed);
         if former != NEVER {
             loads.remove(&place(load, former));

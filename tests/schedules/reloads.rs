@@ -1,7 +1,7 @@
 //! Reloads: readers, refreshes, writes and expiry of one key, with an async loader whose futures
 //! any of the threads drives.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use shuttle::thread;
 use wheelhouse::{
-    AsyncLoader, Cache, Leased, LoadError, Loaded, LoadingCache, ManualTicker, refresh,
+    AsyncLoader, Cache, Leased, LoadError, Loaded, LoadingCache, ManualTicker, Scheduler,
+    async_loader_fn, refresh,
 };
 
 use crate::{dice, explore};
@@ -61,6 +62,16 @@ struct Unpark(thread::Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -268,5 +279,49 @@ fn calls_that_go_away_hand_the_load_on() {
         let calls = backend.calls.load(Ordering::SeqCst);
         assert!(calls <= 1, "{calls} calls of the loader");
         is_whole(&users, &backend, &tasks, &told);
+    });
+}
+
+/// The task of a reload begins to run, for which no call waits, while a call comes that waits: the
+/// call is woken when the load is overdue, whichever of the two comes first.
+#[test]
+fn a_call_that_comes_while_a_task_begins_is_woken_when_that_is_overdue() {
+    explore(|| {
+        let (time, tasks) = (ManualTicker::new(), Arc::<Mutex<Vec<Task>>>::default());
+        let kept = Arc::clone(&tasks);
+        let users: Users = Cache::builder()
+            .ticker(time.clone())
+            .scheduler(Scheduler::disabled())
+            .time_to_live(10 * SECOND)
+            .loading(async_loader_fn(|_: &u64| pending::<Result<u64, ()>>()))
+            .refresh_after(refresh::after(5 * SECOND))
+            .load_timeout(30 * SECOND)
+            .spawner(move |task| kept.lock().unwrap().push(task))
+            .build();
+        users.cache().insert(1, 0);
+        time.advance(6 * SECOND);
+        assert_eq!(users.get(&1), Ok(0));
+        // The entry is due: the call waits for the reload.
+        time.advance(4 * SECOND);
+        let mut task = tasks.lock().unwrap().pop().unwrap();
+        let begins = thread::spawn(move || {
+            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            task
+        });
+        let bell = Arc::<Count>::default();
+        let waker = Waker::from(Arc::clone(&bell));
+        let own = users.clone();
+        let waits = thread::spawn(move || {
+            let mut call = Box::pin(async move { own.get_async(&1).await });
+            let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            call
+        });
+        let ends = (begins.join().unwrap(), waits.join().unwrap());
+        time.advance(30 * SECOND);
+        users.cache().run_pending_tasks();
+        assert!(bell.0.load(Ordering::SeqCst) > 0, "it sleeps for ever");
+        drop(ends);
     });
 }

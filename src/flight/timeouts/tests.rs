@@ -1,4 +1,6 @@
+use super::super::load::Want;
 use super::*;
+use crate::sync::cycle::Ticket;
 use std::time::Duration;
 
 #[test]
@@ -27,4 +29,20 @@ fn loads_come_in_the_order_of_their_moments() {
         assert_eq!(timeouts.take_overdue(at(40)).0.len(), 1);
         assert_eq!(timeouts.take_overdue(at(40)).1, None);
     }
+}
+
+/// A call may join after another one has seen that none waits.
+#[test]
+fn a_load_for_which_a_call_waits_stays() {
+    let timeouts = Timeouts::<u8, ()>::new(Duration::from_secs(1));
+    let load = Arc::new(Load::new(1, 1, 0, 0));
+    let ticket = Ticket::draw();
+    load.join(ticket, Want::Value);
+    timeouts.list(&load, 10);
+    timeouts.remove(&load);
+    assert!(load.is_listed());
+    load.leave(ticket);
+    timeouts.remove(&load);
+    assert!(!load.is_listed());
+    assert_eq!(timeouts.take_overdue(10).0.len(), 0);
 }
