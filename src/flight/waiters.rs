@@ -60,6 +60,11 @@ impl<K, V> Waiters<K, V> {
 
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
         self.turns.end_call(ticket);
+        if let Some(waiter) = self.waiter(ticket) {
+            // It waits again. Its waker stays: locks are held, and to drop one is user code.
+            waiter.sleeps = false;
+            return;
+        }
         // Its first poll leaves a waker: to clone one is user code.
         let waiter = WaitingCall {
             waker: None,

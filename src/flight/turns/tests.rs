@@ -1,6 +1,7 @@
 use super::super::load::{Verdict, Want};
 use super::super::waiters::Waiters;
 use super::*;
+use std::task::{Context, Wake, Waker};
 
 /// As after many turns that went to sleeping threads.
 fn in_a_convoy() -> Waiters<u8, u8> {
@@ -113,4 +114,24 @@ fn computes_look_again_one_after_the_other() {
     assert!(waiters.turns.end_turn().is_some());
     waiters.tell_next_turn();
     assert!(matches!(waiters.take_told(second), Some(Verdict::Retry)));
+}
+
+/// A compute that looks again may join the load for which it waits, under locks: its waker stays,
+/// whose drop is user code.
+#[test]
+fn a_compute_that_joins_again_keeps_its_waker() {
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(self: Arc<Self>) {}
+    }
+    let load = Load::<u8, u8>::new(1, 1, 0, 0);
+    let (ticket, silent) = (Ticket::draw(), Arc::new(Silent));
+    load.join(ticket, Want::OwnTurn);
+    let waker = Waker::from(Arc::clone(&silent));
+    assert!(load.poll(ticket, &Context::from_waker(&waker)).is_none());
+    drop(waker);
+    load.join(ticket, Want::OwnTurn);
+    assert_eq!(Arc::strong_count(&silent), 2);
+    load.leave(ticket);
+    assert_eq!(Arc::strong_count(&silent), 1);
 }
