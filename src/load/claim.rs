@@ -287,6 +287,11 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
                     let_go(shared);
                     return Poll::Ready(Claim::Value(seen));
                 }
+                Verdict::Ended(Outcome::Absent) if matches!(self.want, Want::Fallible(_)) => {
+                    // It was moved there from its own load: that of another call may end so.
+                    self.take_key_again();
+                    self.wait_no_longer();
+                }
                 Verdict::Ended(failure) => return Poll::Ready(Claim::Failed(failure)),
                 Verdict::ReplacedBy(newer) => {
                     self.move_to(newer);

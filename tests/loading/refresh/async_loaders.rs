@@ -476,6 +476,39 @@ fn calls_for_a_key_whose_loads_hang_wait_for_two_loads_at_most() {
 
 /// The task of a load begins to run at the very moment at which the load was overdue: its time
 /// begins anew, and the calls that wait are woken at a new moment.
+/// The load that takes the place of its own late one may end without a value.
+#[test]
+fn a_get_whose_late_load_gave_way_to_one_without_a_value_loads_again() {
+    let Limited {
+        users,
+        backend,
+        time,
+        tasks,
+        ..
+    } = Limited::new(Remote);
+    let bell = Arc::<Bell>::default();
+    let mut get = pin!(users.get_async(&1));
+    assert!(poll(get.as_mut(), &bell).is_pending());
+    assert_eq!(tasks.run(), 1);
+    time.advance(5 * SECOND);
+    assert_eq!(users.cache().optionally_get_with(1, || None), None);
+    assert!(poll(get.as_mut(), &bell).is_pending());
+    assert_eq!((tasks.len(), tasks.run(), backend.begun()), (2, 2, 2));
+    // It waits for two loads at most.
+    time.advance(5 * SECOND);
+    let late = Err(LoadError::TimedOut);
+    assert_eq!(poll(get.as_mut(), &bell), Poll::Ready(late));
+
+    let mut get = pin!(users.get_async(&2));
+    assert!(poll(get.as_mut(), &bell).is_pending());
+    time.advance(5 * SECOND);
+    assert_eq!(users.cache().optionally_get_with(2, || None), None);
+    assert!(poll(get.as_mut(), &bell).is_pending());
+    backend.permits.add_permits(4);
+    assert_eq!(tasks.run(), 0);
+    assert!(matches!(poll(get.as_mut(), &bell), Poll::Ready(Ok(20..30))));
+}
+
 #[test]
 fn a_load_that_begins_to_run_when_it_is_overdue_times_out_later() {
     let Limited {
