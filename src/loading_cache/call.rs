@@ -185,16 +185,22 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
             if !all.0.iter().all(|(_, guard)| guard.begin_run()) {
                 return;
             }
+            let loader = Arc::clone(&backend.loader);
+            // The last load takes this along: it lets go of it before its outcome is published.
+            let mut backends = iter::repeat_n(backend, all.0.len());
             let loaded = load_together(
                 keys,
                 mem::take(&mut all.0),
-                |keys| async { caught(backend.loader.load_many(&{ keys })).await },
+                |keys| async move { caught(loader.load_many(&keys)).await },
                 |message| {
                     // Before the calls hear that the loads have ended.
                     _ = wrong.set(message);
                     LoadError::Panicked
                 },
-                |_, guard, reply| _ = guard.end_by_reply(reply, None, &*backend),
+                |_, guard, reply| {
+                    let backend = backends.next().expect("one for each load");
+                    _ = guard.end_by_reply(reply, None, backend);
+                },
             );
             _ = loaded.await;
         });

@@ -6,7 +6,7 @@ use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -803,6 +803,52 @@ fn a_task_for_several_keys_that_is_dropped_before_its_first_poll_ends_their_load
     let refused = told.recv_timeout(10 * SECOND);
     assert_eq!(refused, Ok(true), "it waits for its own thread");
     drops.join().unwrap();
+}
+
+/// A call that has the last handle. It is polled when it is woken, and dropped when it has heard of
+/// the outcome: is the loader there still?
+struct LastCall {
+    call: Mutex<Option<Task>>,
+    loader: Weak<()>,
+    outlived: Mutex<Option<bool>>,
+}
+
+impl Wake for LastCall {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut place = self.call.lock().unwrap();
+        let Some(call) = &mut *place else { return };
+        let polled = call.as_mut().poll(&mut Context::from_waker(&waker));
+        if polled.is_ready() {
+            *place = None;
+            *self.outlived.lock().unwrap() = Some(self.loader.strong_count() > 0);
+        }
+    }
+}
+
+#[test]
+fn the_loader_is_gone_when_a_call_for_several_keys_hears_of_the_outcome() {
+    for keys in [vec![1], vec![1, 2]] {
+        let (tasks, held) = (Tasks::default(), Arc::new(()));
+        let loader = Arc::downgrade(&held);
+        let users = Cache::builder()
+            .loading(async_loader_fn(move |key: &u64| {
+                _ = &held;
+                ready(Ok::<_, ()>(*key))
+            }))
+            .spawner(tasks.spawner())
+            .build();
+        let call: Task = Box::pin(async move { _ = users.get_all_async(keys).await });
+        let last = Arc::new(LastCall {
+            call: Mutex::new(Some(call)),
+            loader,
+            outlived: Mutex::new(None),
+        });
+        Arc::clone(&last).wake();
+        // It is woken before the task returns.
+        assert_eq!(tasks.run(), 0);
+        assert_eq!(*last.outlived.lock().unwrap(), Some(false));
+    }
 }
 
 #[test]
