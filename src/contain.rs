@@ -56,6 +56,15 @@ impl<T> Drop for LetGo<T> {
     }
 }
 
+/// Values of the user's that are [let go](let_go) with this, one by one.
+pub(crate) struct LetGoEach<T>(pub(crate) Vec<T>);
+
+impl<T> Drop for LetGoEach<T> {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(let_go);
+    }
+}
+
 /// Calls a function when it is dropped: at the end of a block, also where a panic ends it.
 #[must_use]
 pub(crate) struct AtEnd<F: FnMut()>(pub(crate) F);

@@ -9,7 +9,7 @@ use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option, settled};
 use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
-use crate::contain::{contain, let_go, with_name};
+use crate::contain::{LetGoEach, contain, with_name};
 use crate::engine::Engine;
 use crate::flight::{Outcome, Want};
 use crate::node::NodePtr;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 /// The keys of a call, and its answers.
 pub(crate) struct Keys<K, V> {
-    pub(crate) keys: Vec<K>,
+    pub(crate) keys: LetGoEach<K>,
     /// Of each repeated key: its place, and the place of the first equal key.
     repeats: Vec<(usize, usize)>,
-    pub(crate) answers: Vec<Option<V>>,
+    pub(crate) answers: LetGoEach<Option<V>>,
     /// The hashes and the places of the keys without a hit, each key once. In the order of their
     /// hashes, in which shards keep loads and entries: the memory that one key needs is near to
     /// that of the last.
@@ -44,26 +44,26 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
         find: impl Fn(NodePtr<K, V>) -> H,
         serve: impl Fn(&K, H) -> V,
     ) -> Self {
-        let keys: Vec<K> = keys.into_iter().collect();
-        let mut places: Vec<_> = keys.iter().map(&hash).zip(0..).collect();
+        let keys = LetGoEach(keys.into_iter().collect::<Vec<K>>());
+        let mut places: Vec<_> = keys.0.iter().map(&hash).zip(0..).collect();
         places.sort_unstable();
         let mut missing = Vec::with_capacity(places.len());
         let mut repeats = Vec::new();
         for (hash, place) in places {
             let mut same = missing.iter().rev().take_while(|(other, _)| *other == hash);
-            match same.find(|(_, other)| keys[*other] == keys[place]) {
+            match same.find(|(_, other)| keys.0[*other] == keys.0[place]) {
                 Some(&(_, first)) => repeats.push((place, first)),
                 None => missing.push((hash, place)),
             }
         }
-        let mut answers: Vec<_> = keys.iter().map(|_| None).collect();
-        let unique = missing.iter().map(|&(_, place)| &keys[place]);
+        let mut answers = LetGoEach(keys.0.iter().map(|_| None).collect::<Vec<_>>());
+        let unique = missing.iter().map(|&(_, place)| &keys.0[place]);
         let mut found = engine.find_many(unique, &hash, find).into_iter();
         missing.retain(|&(_, place)| {
             let Some(Some(hit)) = found.next() else {
                 return true;
             };
-            answers[place] = Some(serve(&keys[place], hit));
+            answers.0[place] = Some(serve(&keys.0[place], hit));
             false
         });
         Self {
@@ -76,10 +76,9 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
 
     pub(crate) fn in_order(mut self) -> Vec<Option<V>> {
         for (place, first) in self.repeats {
-            self.answers[place] = self.answers[first].clone();
+            self.answers.0[place] = self.answers.0[first].clone();
         }
-        let_go(self.keys);
-        self.answers
+        mem::take(&mut self.answers.0)
     }
 }
 
@@ -115,11 +114,11 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         let mut others = Vec::new();
         let mut refused = None;
         for (hash, place) in missing {
-            if let Some(error) = refuse(&keys.keys[place]) {
+            if let Some(error) = refuse(&keys.keys.0[place]) {
                 refused = Some(error);
                 continue;
             }
-            let mut claimant = Claimant::new(self, hash, keys.keys[place].clone(), want);
+            let mut claimant = Claimant::new(self, hash, keys.keys.0[place].clone(), want);
             if launch.is_some() {
                 claimant.elsewhere = Some(settled::<E>());
             }
@@ -131,7 +130,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                     }
                     Err(error) => refused = Some(error),
                 },
-                Some(claim) => keys.answers[place] = answer(claim)?,
+                Some(claim) => keys.answers.0[place] = answer(claim)?,
                 None => others.push((place, claimant)),
             }
         }
@@ -140,7 +139,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
         loop {
             let mut places: Vec<_> = guards.iter().map(|(place, _)| *place).collect();
             places.sort_unstable();
-            let asked: Vec<K> = places.iter().map(|&at| keys.keys[at].clone()).collect();
+            let asked: Vec<K> = places.iter().map(|&at| keys.keys.0[at].clone()).collect();
             match &launch {
                 _ if asked.is_empty() => {}
                 Some(launch) => launch(asked, guards),
@@ -150,7 +149,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                         guards,
                         &mut load,
                         |fault| panic!("{}", with_name(self.name.as_deref(), &fault)),
-                        |place, guard, value| keys.answers[place] = end(guard, value),
+                        |place, guard, value| keys.answers.0[place] = end(guard, value),
                     )
                     .await?;
                 }
@@ -168,7 +167,7 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
                     Ok(guard) => guards.push((*place, guard)),
                     Err(error) => refused = Some(error),
                 },
-                claim => keys.answers[*place] = answer(claim)?,
+                claim => keys.answers.0[*place] = answer(claim)?,
             }
             // A load that is launched from here is awaited still.
             if guards.is_empty() || launch.is_none() {
@@ -210,19 +209,18 @@ where
     // The code of `load` runs within a poll, as its future does.
     let code = pin!(async { load(keys).await });
     let loaded = lead(guards.iter().map(|(_, guard)| guard), code).await;
-    let loaded = loaded.map_err(E::from);
     let asked = guards.len();
-    let got = match &loaded {
-        Ok(values) => values.len(),
-        Err(_) => asked,
-    };
-    let loaded = if got == asked {
-        loaded
-    } else {
-        Err(faulty(format!(
-            "the load of several keys was given {asked} keys and returned {got} values; it has to \
-             return one for each key"
-        )))
+    let loaded = match loaded {
+        Ok(values) if values.len() != asked => {
+            let got = values.len();
+            // Here: what comes next may panic.
+            drop(LetGoEach(values));
+            Err(faulty(format!(
+                "the load of several keys was given {asked} keys and returned {got} values; it has \
+                 to return one for each key"
+            )))
+        }
+        loaded => loaded.map_err(E::from),
     };
     let mut values: Vec<_> = guards.iter().map(|_| None).collect();
     let loaded = loaded.map(|loaded| {
@@ -297,9 +295,8 @@ where
         E: Send + Sync + 'static,
     {
         let load = |keys: Vec<K>| {
-            let values = load(&keys);
-            let_go(keys);
-            ready(values)
+            let keys = LetGoEach(keys);
+            ready(load(&keys.0))
         };
         block_on(self.get_all_with_async(keys, load))
     }

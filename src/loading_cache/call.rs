@@ -5,7 +5,7 @@ use super::kinds::{caught, spawn, why_dropped};
 use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
-use crate::contain::{contain, let_go};
+use crate::contain::{LetGoEach, contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome};
 use crate::load::{
@@ -191,7 +191,10 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
             let loaded = load_together(
                 keys,
                 mem::take(&mut all.0),
-                |keys| async move { caught(loader.load_many(&keys)).await },
+                |keys| async move {
+                    let keys = LetGoEach(keys);
+                    caught(loader.load_many(&keys.0)).await
+                },
                 |message| {
                     // Before the calls hear that the loads have ended.
                     _ = wrong.set(message);

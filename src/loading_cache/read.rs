@@ -7,7 +7,7 @@ use super::threads::hint;
 use super::turn::{OwnedClaimant, Progress, poll_turn};
 use super::{Inner, LoadingCache};
 use crate::compute::Keyless;
-use crate::contain::with_name;
+use crate::contain::{LetGoEach, with_name};
 use crate::engine::Engine;
 use crate::load::{
     CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, ToKey, fallible, settled,
@@ -416,7 +416,10 @@ where
             keys,
             |key| self.remembered(key),
             launch,
-            |keys| ready(poll_once(caught(backend.loader.load_many(&keys)))),
+            |keys| {
+                let keys = LetGoEach(keys);
+                ready(poll_once(caught(backend.loader.load_many(&keys.0))))
+            },
             |guard, reply| match guard.end_by_reply(reply, None, backend) {
                 Ok(Some(loaded)) => Some(loaded.value),
                 Ok(None) | Err(_) => None,

@@ -4,10 +4,13 @@
 use crate::support::hide_scripted_panics;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, Leased, Scheduler};
+use wheelhouse::{Cache, Leased, LoadingCache, Scheduler, async_loader_fn, loader_fn};
 
 thread_local! {
     /// Which drop from now on panics, on this thread; 0 for none.
@@ -49,7 +52,7 @@ fn keep<T: 'static>(value: T) {
     KEPT.with_borrow_mut(|kept| kept.push(Box::new(value)));
 }
 
-const CALLS: [(&str, Call); 14] = [
+const CALLS: [(&str, Call); 17] = [
     ("get_with", |cache, count| {
         own(cache.get_with(2, || Value(Arc::clone(count))))
     }),
@@ -127,6 +130,24 @@ const CALLS: [(&str, Call); 14] = [
         }
         _ => unreachable!("the key is absent"),
     }),
+    ("get_all_with", |cache, count| {
+        let values = || vec![Some(Value(Arc::clone(count)))];
+        own(cache.get_all_with([1, 2, 1], |_| Ok::<_, u8>(values())))
+    }),
+    ("get_all_with that fails", |cache, _| {
+        own(cache.get_all_with([1, 2, 1], |_| Err::<_, u8>(1)))
+    }),
+    ("get_all_with of too many", |cache, count| {
+        let values = || {
+            vec![
+                Some(Value(Arc::clone(count))),
+                Some(Value(Arc::clone(count))),
+            ]
+        };
+        let call = || cache.get_all_with([1, 2], |_| Ok::<_, u8>(values()));
+        // The panic about their number is the call's own answer.
+        own(catch_unwind(AssertUnwindSafe(call)).is_err())
+    }),
 ];
 
 #[test]
@@ -156,4 +177,79 @@ fn a_destructor_that_panics_inside_a_call_reaches_no_caller() {
         }
     }
     assert!(panics >= 10, "{panics} drops have panicked");
+}
+
+/// A key whose drop panics while the cache drops keys, on this thread.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key(u32);
+
+thread_local! {
+    static ARMED: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        assert!(!ARMED.get(), "told to panic in the drop of a key");
+    }
+}
+
+type Loads = LoadingCache<Key, u32, ()>;
+
+fn load(key: &Key) -> u32 {
+    ARMED.set(true);
+    key.0 * 10
+}
+
+fn loads_by_threads() -> Loads {
+    let loader = loader_fn(|key: &Key| Ok(load(key)));
+    Cache::builder().loading(loader).build()
+}
+
+/// Its tasks run at once.
+fn loads_by_tasks() -> Loads {
+    let loader = async_loader_fn(|key: &Key| ready(Ok(load(key))));
+    let polls = |mut task: Pin<Box<dyn Future<Output = ()> + Send>>| {
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_ready());
+    };
+    Cache::builder().loading(loader).spawner(polls).build()
+}
+
+#[test]
+fn destructors_of_the_keys_of_a_call_that_panic_reach_no_caller() {
+    hide_scripted_panics();
+    for users in [loads_by_threads(), loads_by_tasks()] {
+        let call = AssertUnwindSafe(|| users.get_all([Key(1), Key(2), Key(1)]));
+        let all = catch_unwind(call);
+        ARMED.set(false);
+        let all = all.expect("the caller hears nothing of it");
+        assert_eq!(all, Ok(vec![Some(10), Some(20), Some(10)]));
+        assert_eq!(users.cache().entry_count(), 2);
+    }
+    let cache: Cache<Key, u32> = Cache::new(10);
+    for fails in [false, true] {
+        let call = AssertUnwindSafe(|| {
+            cache.get_all_with([Key(1), Key(2), Key(1)], |keys| {
+                assert_eq!(keys.len(), 2);
+                ARMED.set(true);
+                if fails { Err(7) } else { Ok(vec![None, None]) }
+            })
+        });
+        let all = catch_unwind(call);
+        ARMED.set(false);
+        let all = all.expect("the caller hears nothing of it");
+        assert_eq!(
+            all.map_err(|error| *error),
+            if fails { Err(7) } else { Ok(vec![None; 3]) }
+        );
+    }
+    let call = AssertUnwindSafe(|| {
+        cache.get_all_with([Key(1), Key(2)], |_| -> Result<_, ()> {
+            ARMED.set(true);
+            panic!("told to panic in the closure")
+        })
+    });
+    let panic = catch_unwind(call).unwrap_err();
+    ARMED.set(false);
+    assert!(panic.downcast_ref::<&str>().unwrap().contains("closure"));
 }
