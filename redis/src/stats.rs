@@ -96,8 +96,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys read from the server; a key that is read again, after a disconnect or since its value
-    /// turns out to be large, counts twice.
+    /// Keys asked for at the server; one that is asked for again, after a disconnect, since the
+    /// server has put it off or since its value turns out to be large, counts again.
     loads by load;
     /// Loads whose value was returned, but not kept, since the key changed meanwhile.
     revoked_loads by revoked_load;
