@@ -8,18 +8,14 @@
 //!
 //! # Which policies inherit `expire_after_read`
 //!
-//! A cache need not ask them about reads. The trait's default `expire_after_read` writes a
-//! thread-local note of the types of policy, key and value. If that names, after a call, the policy
-//! that answers reads (a wrapper of this crate says which that is), no read moves a deadline. The
-//! note has to name all types: a policy may call the default method of a policy that it wraps, and
-//! a policy for two types of values may override the method for one of them only.
+//! A cache need not ask them about reads. The trait's default `expire_after_read` leaves a note
+//! ([`note_provided`](crate::identity::note_provided)). If that names, after a call, the policy
+//! that answers reads (a wrapper of this crate asks the policy that it wraps), no read moves a
+//! deadline.
 
 use super::Expiry;
-use crate::identity::id_of;
 use crate::node::NodePtr;
 use crate::time::{self, COARSE_FROM, Clock, NEVER};
-use std::any::TypeId;
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Gives deadlines to entries.
@@ -190,28 +186,6 @@ impl<K, V, P: Expiry<K, V>> ErasedExpiry<K, V> for P {
     }
 
     fn inherits_reads(&self) -> bool {
-        // A note of an earlier call says so too: it names an implementation, which no call changes.
-        RAN.get() == Some(self.__reads())
+        self.__inherits_reads()
     }
-}
-
-/// An implementation of `Expiry`: the types of the policy, and of key and value.
-// As `Asks`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(unreachable_pub)]
-pub struct Implementation(TypeId, TypeId);
-
-thread_local! {
-    /// The implementation whose provided method has run last.
-    static RAN: Cell<Option<Implementation>> = const { Cell::new(None) };
-}
-
-pub(super) fn implementation<P: ?Sized + 'static, K, V>() -> Implementation {
-    Implementation(TypeId::of::<P>(), id_of::<(K, V)>())
-}
-
-/// Leaves the note of `P` for these keys and values.
-#[inline]
-pub(super) fn note_inherited<P: ?Sized + 'static, K, V>() {
-    RAN.set(Some(implementation::<P, K, V>()));
 }

@@ -32,7 +32,7 @@ use std::convert::identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use erased::Implementation;
+use crate::identity::{is_provided, note_provided};
 pub(crate) use erased::{Asks, ErasedExpiry, Updates};
 pub use ready::{
     Accessing, ByClosure, Creating, Jittered, Never, Until, WritesOnly, Writing, accessing,
@@ -219,7 +219,7 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         duration_until_expiry: Option<Duration>,
         last_modified_at: Instant,
     ) -> Option<Duration> {
-        erased::note_inherited::<Self, K, V>();
+        note_provided::<Self, (K, V, (), ())>();
         duration_until_expiry
     }
 
@@ -230,10 +230,11 @@ pub trait Expiry<K, V>: Send + Sync + 'static {
         Asks::ALL
     }
 
-    /// Private to this crate: the implementation that answers each read.
+    /// Private to this crate: whether the method for reads, which this thread has just called, is
+    /// the provided one.
     #[doc(hidden)]
-    fn __reads(&self) -> Implementation {
-        erased::implementation::<Self, K, V>()
+    fn __inherits_reads(&self) -> bool {
+        is_provided::<Self, (K, V, (), ())>()
     }
 }
 
@@ -267,7 +268,7 @@ macro_rules! forward_pointer {
                     last_modified_at: Instant
                 ) -> Option<Duration>;
                 fn __asks() -> Asks;
-                fn __reads() -> Implementation;
+                fn __inherits_reads() -> bool;
             }
         }
     };

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::Expiry;
-use super::erased::{Asks, Implementation, Updates};
+use super::erased::{Asks, Updates};
 use crate::expiry::forward;
 use crate::time::{MAX_LIFETIME_NANOS, saturating_nanos};
 
@@ -457,7 +457,7 @@ impl<K, V, P: Expiry<K, V>> Expiry<K, V> for Jittered<P> {
     forward! {
         self => self.policy, identity;
         fn __asks() -> Asks;
-        fn __reads() -> Implementation;
+        fn __inherits_reads() -> bool;
     }
 }
 

@@ -2,9 +2,8 @@
 
 use crate::compute::Keyless;
 use crate::expiry::forward;
-use crate::identity::id_of;
-use std::any::{Any, TypeId};
-use std::cell::Cell;
+use crate::identity::{is_provided, note_provided};
+use std::any::Any;
 use std::convert::identity;
 use std::error::Error;
 use std::fmt;
@@ -130,22 +129,6 @@ pub trait Loader<K, V>: Send + Sync + 'static {
     fn __counts_failures(&self) -> bool {
         !is_provided::<Self, (K, V)>()
     }
-}
-
-thread_local! {
-    /// The loader whose provided `retry_after` has run last, with a type that tells the two traits,
-    /// and their keys and values, apart.
-    static PROVIDED: Cell<Option<(TypeId, TypeId)>> = const { Cell::new(None) };
-}
-
-fn note_provided<L: ?Sized + 'static, T>() {
-    PROVIDED.set(Some((TypeId::of::<L>(), id_of::<T>())));
-}
-
-/// Whether a loader has the provided `retry_after`, which was just called. A note of an earlier
-/// call says so too: it names an implementation, which no call changes.
-fn is_provided<L: ?Sized + 'static, T>() -> bool {
-    PROVIDED.get() == Some((TypeId::of::<L>(), id_of::<T>()))
 }
 
 /// Forwards every method of [`Loader`] to the loader behind a pointer.
