@@ -65,14 +65,15 @@ impl<T> Drop for LetGoEach<T> {
     }
 }
 
-/// Calls a function when it is dropped: at the end of a block, also where a panic ends it.
+/// A value, and what is done with it when this is dropped: at the end of a block, also where a
+/// panic ends it.
 #[must_use]
-pub(crate) struct AtEnd<F: FnMut()>(pub(crate) F);
+pub(crate) struct AtEnd<T, F: FnMut(&mut T)>(pub(crate) T, pub(crate) F);
 
-impl<F: FnMut()> Drop for AtEnd<F> {
+impl<T, F: FnMut(&mut T)> Drop for AtEnd<T, F> {
     #[inline]
     fn drop(&mut self) {
-        (self.0)();
+        (self.1)(&mut self.0);
     }
 }
 

@@ -42,7 +42,7 @@ thread_local! {
     // A plain cell without a destructor: the fast path is one load.
     static INDEX: Cell<usize> = const { Cell::new(NOT_DRAWN) };
     /// Returns the index when the thread ends.
-    static AT_END: AtEnd<fn()> = const { AtEnd(give_back) };
+    static AT_END: AtEnd<(), fn(&mut ())> = const { AtEnd((), |()| give_back()) };
 }
 
 /// The indexes that ended threads have returned: the lowest is taken first. Always `std`'s lock:

@@ -325,7 +325,7 @@ impl<K, V> Notifier<K, V> {
         let mut refusals = 0;
         let mut wait = NotedWait::begin();
         self.state.lock().waiters += 1;
-        let _ends = AtEnd(|| self.state.lock().waiters -= 1);
+        let _ends = AtEnd(&self.state, |state| state.lock().waiters -= 1);
         loop {
             // `tell` may run listeners, and `keep_waiting` a ticker.
             wait.go_on();

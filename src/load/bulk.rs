@@ -13,7 +13,6 @@ use crate::contain::{LetGoEach, contain, with_name};
 use crate::engine::Engine;
 use crate::flight::{Outcome, Want};
 use crate::node::NodePtr;
-use crate::stripe::thread_number;
 use crate::sync::block::block_on;
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -173,18 +172,6 @@ impl<K: CacheKey, V: CacheValue> Engine<K, V> {
             if guards.is_empty() || launch.is_none() {
                 waits.pop_front();
             }
-        }
-    }
-}
-
-/// Guards that are dropped together, each with the place of its key: the thread that drops them
-/// leads all of their loads until the last has ended.
-pub(crate) struct Together<K, V, C: ToCache<K, V>>(pub(crate) Vec<(usize, Guard<K, V, C>)>);
-
-impl<K, V, C: ToCache<K, V>> Drop for Together<K, V, C> {
-    fn drop(&mut self) {
-        for (_, guard) in &self.0 {
-            guard.load().set_leader(thread_number());
         }
     }
 }

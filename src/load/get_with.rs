@@ -5,6 +5,7 @@ use super::claim::Claimant;
 use super::run::{Made, conclude, fallible, of_option, of_result, of_value, or_error, sure};
 use crate::cache::Cache;
 use crate::compute::Keyless;
+use crate::contain::AtEnd;
 use crate::flight::{Outcome, Want};
 use crate::operations::EntryRef;
 use equivalent::Equivalent;
@@ -14,15 +15,6 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
-
-/// A future that stays where it stands, and is dropped with this.
-struct InPlace<'f, F>(Pin<&'f mut Option<F>>);
-
-impl<F> Drop for InPlace<'_, F> {
-    fn drop(&mut self) {
-        self.0.set(None);
-    }
-}
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
@@ -108,7 +100,8 @@ where
                 // SAFETY: this block has captured `init`, and is itself pinned while it runs. It
                 // neither moves `init` nor names it again, so `init` stays where it is until it is
                 // dropped there.
-                let mut init = InPlace(unsafe { Pin::new_unchecked(&mut init) });
+                let init = unsafe { Pin::new_unchecked(&mut init) };
+                let mut init = AtEnd(init, |init| init.set(None));
                 let run = claimant.run(|_: Option<&_>| async move {
                     let made = made(init.0.as_mut().as_pin_mut().expect("it is there").await);
                     drop(init);

@@ -90,12 +90,11 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
         let loads = guards.clone().map(Guard::load);
         loads.for_each(|load| load.set_leader(thread));
     };
-    let mut take_lead = AtEnd({
-        let set_leaders = set_leaders.clone();
-        move || set_leaders(thread_number())
+    let at_end = AtEnd(set_leaders.clone(), |set_leaders| {
+        set_leaders(thread_number());
     });
     poll_fn(move |cx| {
-        take_lead.0();
+        (at_end.0)(thread_number());
         let polled = code.as_mut().poll(cx);
         if polled.is_pending() {
             set_leaders(0);

@@ -5,12 +5,12 @@ use super::kinds::{caught, spawn, why_dropped};
 use super::loader::{LoadError, Reply};
 use super::{Inner, LoadingCache, Spawner};
 use crate::compute::Keyless;
-use crate::contain::{LetGoEach, contain, let_go};
+use crate::contain::{AtEnd, LetGoEach, contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, Together,
-    error_of, fallible, lead, load_together,
+    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, error_of,
+    fallible, lead, load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
@@ -180,7 +180,12 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
         let guards = guards
             .into_iter()
             .map(|(place, guard)| (place, self.threads.in_background(guard)));
-        let mut all = Together(guards.collect());
+        // The thread that drops them leads all of their loads until the last has ended.
+        let mut all = AtEnd(guards.collect::<Vec<_>>(), |guards| {
+            for (_, guard) in guards {
+                guard.load().set_leader(thread_number());
+            }
+        });
         spawn(spawner, async move {
             if !all.0.iter().all(|(_, guard)| guard.begin_run()) {
                 return;

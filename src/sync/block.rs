@@ -104,9 +104,9 @@ pub(crate) fn polled_by_block(cx: &Context<'_>) -> bool {
 #[inline]
 pub(crate) fn during(work: Work) -> impl Drop {
     let before = DOING.with(|now| now.replace(work));
-    AtEnd(move || {
-        let ended = DOING.with(|now| now.replace(before));
-        if ended != before && matches!(ended, Work::Waits(_)) {
+    AtEnd(before, |before| {
+        let ended = DOING.with(|now| now.replace(*before));
+        if ended != *before && matches!(ended, Work::Waits(_)) {
             // A poll may have noted it, and then have gone on, or panicked.
             drop(note(None));
         }
@@ -139,8 +139,7 @@ fn note(awaited: Option<Box<AwaitedLoad>>) -> Option<Box<AwaitedLoad>> {
 pub(crate) fn poll_once<F: Future>(code: F) -> F::Output {
     let _loading = during(Work::Loads);
     // An executor on this thread may have let it wait.
-    let stage = place::stage();
-    let _comes_back = AtEnd(|| place::return_to(stage));
+    let _comes_back = AtEnd(place::stage(), |stage| place::return_to(*stage));
     place::take_again();
     match pin!(code).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -167,8 +166,7 @@ pub(crate) fn block_until<F: Future>(
     future: F,
     until: Option<Instant>,
 ) -> Result<F::Output, String> {
-    let stage = place::stage();
-    let _comes_back = AtEnd(|| place::return_to(stage));
+    let _comes_back = AtEnd(place::stage(), |stage| place::return_to(*stage));
     poll_until(future, until)
 }
 
