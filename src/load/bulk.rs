@@ -4,10 +4,10 @@
 //! are committed. So calls with overlapping keys never wait in a cycle, and a load that ends
 //! meanwhile leaves its value with the waiter.
 
+use super::Loadable;
 use super::claim::{Claim, Claimant};
 use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option, settled};
-use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::contain::{LetGoEach, contain, with_name};
 use crate::engine::Engine;
@@ -34,7 +34,7 @@ pub(crate) struct Keys<K, V> {
     pub(crate) missing: Vec<(u64, usize)>,
 }
 
-impl<K: CacheKey, V: CacheValue> Keys<K, V> {
+impl<K: Loadable + Eq, V: Loadable> Keys<K, V> {
     /// Looks the keys up together, each once. `serve` makes the answer of a hit.
     pub(crate) fn look_up<H>(
         engine: &Engine<K, V>,
@@ -84,7 +84,7 @@ impl<K: CacheKey, V: CacheValue> Keys<K, V> {
 /// The guards of a call, each with the place of its key.
 pub(crate) type CallGuards<'c, K, V> = Vec<(usize, CallGuard<'c, K, V>)>;
 
-impl<K: CacheKey, V: CacheValue> Engine<K, V> {
+impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
     /// Loads the keys without a hit: those that no other call loads together. Either `launch` makes
     /// their loads run; or `load` runs here, and `end` ends each of them by its part of the answer;
     /// all of them share its error. `answer` is the answer of a load that ran elsewhere. Keys for

@@ -4,8 +4,8 @@
 //! A call may have its own load run elsewhere: on a reload thread, or in a task. Then it waits for
 //! that as any other call would, and gives up when loads are late.
 
+use super::Loadable;
 use super::guard::{Guard, ToCache, hand_on};
-use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
@@ -272,7 +272,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
+impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim, by polls. The first may follow a [`begin`](Self::begin).
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
@@ -502,8 +502,8 @@ enum Begun<K, V> {
 
 impl<K, V, C> Change<K, V> for Begin<'_, K, V, C>
 where
-    K: CacheKey,
-    V: CacheValue,
+    K: Loadable + Eq,
+    V: Loadable,
     C: ToCache<K, V>,
 {
     type Key = K;
@@ -616,8 +616,8 @@ fn is_stale<K, V>(live: Option<NodePtr<K, V>>, now: u64) -> bool {
 /// The steps of the change, under the shard's lock.
 impl<K, V, C> Begin<'_, K, V, C>
 where
-    K: CacheKey,
-    V: CacheValue,
+    K: Loadable + Eq,
+    V: Loadable,
     C: ToCache<K, V>,
 {
     /// Whether the call is a read that has a value already. It leads over no entry that is due.

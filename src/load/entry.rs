@@ -1,12 +1,12 @@
 //! Entry selectors: a key, and what to do with its entry. `or_*` make a value for an absent key;
 //! `and_*`, the computes, see the live entry and say what becomes of it, in turns.
 
+use super::Loadable;
 use super::claim::{Claim, Claimant};
 use super::guard::Commit;
 use super::run::{
     Made, Ran, conclude, fallible, of_option, of_pair, of_result, of_value, or_error, sure,
 };
-use super::{CacheKey, CacheValue};
 use crate::cache::Cache;
 use crate::compute::{CompResult, Entry, Keyless, Op};
 use crate::contain::{LetGo, let_go};
@@ -117,7 +117,7 @@ where
 
 // Out of line: its room on the stack is free while the load runs.
 #[inline(never)]
-fn entry<K: CacheKey, V: CacheValue>(
+fn entry<K: Loadable + Eq, V: Loadable>(
     (key, run): KeyRun<'_, K, V, Made<V>>,
 ) -> Result<Entry<K, V>, Outcome<V>> {
     let mut key = LetGo::new(key);
@@ -138,7 +138,7 @@ fn of_op<V>(op: Op<V>) -> Made<V> {
 
 /// Does what the closure of a call has answered. A call that may not wait, and would have to, gets
 /// what the key has.
-fn apply<K: CacheKey, V: CacheValue, X>(
+fn apply<K: Loadable + Eq, V: Loadable, X>(
     (key, run): KeyRun<'_, K, V, Result<Made<V>, X>>,
 ) -> Result<CompResult<K, V>, X> {
     let (guard, seen, made) = match run {
@@ -215,7 +215,7 @@ fn unchanged<K, V>(key: K, seen: Option<Box<Keyless<V>>>) -> CompResult<K, V> {
 }
 
 /// Stores what the closure of a call has made.
-fn upsert<K: CacheKey, V: CacheValue>(
+fn upsert<K: Loadable + Eq, V: Loadable>(
     (key, run): KeyRun<'_, K, V, Box<Keyless<V>>>,
 ) -> Entry<K, V> {
     let Ran::Led(guard, seen, mut own) = run else {

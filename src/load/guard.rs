@@ -10,7 +10,7 @@
 //! cache, and leaves it when the load has ended, also by a panic: the visit is declared before the
 //! guard, and dropped after it.
 
-use super::{CacheKey, CacheValue};
+use super::Loadable;
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, LifetimeSource, Visit, WeakHandle, WriteOutcome};
@@ -322,7 +322,7 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
+impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
     /// Stores a clone of the value if the load is still current, and gives it to the waiters. The
     /// value stays with the leader.
     #[inline(never)]

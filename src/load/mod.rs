@@ -28,17 +28,8 @@ pub(crate) use claim::{Claim, Claimant, Replaces};
 pub(crate) use guard::{Guard, OwnedGuard, ToCache};
 pub(crate) use run::{error_of, fallible, lead, settled};
 
-use std::hash::Hash;
+/// What loads need of keys and of values alike: a short name of these bounds. It is public only
+/// because bounds of public traits name it.
+pub trait Loadable: Clone + Send + Sync + 'static {}
 
-// Short names for the bounds that loads need on a cache's types. They are public only because
-// public traits name them.
-
-/// A key that can be loaded.
-pub trait CacheKey: Hash + Eq + Clone + Send + Sync + 'static {}
-
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> CacheKey for K {}
-
-/// A value that can be loaded.
-pub trait CacheValue: Clone + Send + Sync + 'static {}
-
-impl<V: Clone + Send + Sync + 'static> CacheValue for V {}
+impl<T: Clone + Send + Sync + 'static> Loadable for T {}

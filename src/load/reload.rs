@@ -3,8 +3,8 @@
 //! The entry's moment of refresh says whether a reload is under way: from its begin on, it is the
 //! moment at which the right to reload comes back by itself. The end of the reload sets it.
 
+use super::Loadable;
 use super::guard::{Guard, ToCache};
-use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource, TimedAnswer, WriteOutcome};
@@ -17,7 +17,7 @@ use crate::time::{self, MAX_LIFETIME_NANOS};
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
+impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
     /// The value that a reload is to replace. `left` is the lifetime to give it again if the loader
     /// says that it is unchanged. `None` if the key has no value, or the cache is gone.
     pub(crate) fn old(&self) -> Option<Box<Keyless<V>>> {
@@ -57,7 +57,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue> Engine<K, V> {
+impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
     /// Moves the deadlines of the live entry whose value this reload has left unchanged, as an
     /// update would, and seals the load. `None` if the key has no live entry, or the load is no
     /// longer current.

@@ -1,8 +1,8 @@
 //! The run of a call's code, as a part of the call, and what the call then returns.
 
+use super::Loadable;
 use super::claim::{Claim, Claimant};
 use super::guard::{Guard, ToCache};
-use super::{CacheKey, CacheValue};
 use crate::compute::Keyless;
 use crate::contain::{AtEnd, let_go};
 use crate::engine::LifetimeSource;
@@ -24,7 +24,7 @@ pub(crate) enum Ran<K, V, C: ToCache<K, V>, O> {
     NotLed(Claim<K, V, C>),
 }
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
+impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim of a task.
     pub(crate) fn claim(&mut self) -> impl Future<Output = Claim<K, V, C>> {
         poll_fn(|cx| self.poll_claim(cx))
@@ -115,7 +115,7 @@ pub(crate) enum Made<V> {
 
 /// Ends the load of a call by what its closure has made; the value, however it came.
 #[inline]
-pub(crate) fn conclude<K: CacheKey, V: CacheValue, C: ToCache<K, V>>(
+pub(crate) fn conclude<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>>(
     run: Ran<K, V, C, Made<V>>,
 ) -> Result<Box<Keyless<V>>, Outcome<V>> {
     match run {

@@ -11,9 +11,9 @@
 //! When the cache is gone, a refresh waits for one more `load_timeout`, by the thread's clock; a
 //! task is not woken.
 
+use super::Loadable;
 use super::claim::Claimant;
 use super::guard::ToCache;
-use super::{CacheKey, CacheValue};
 use crate::contain::contain;
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict, Want};
@@ -32,7 +32,7 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis
 /// may revoke the load, and its turn then comes behind a newer one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Claimant<K, V, C> {
+impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The verdict about a call that waits, by polls. One that does not wait looks the key up.
     ///
     /// # Panics

@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::contain::contain;
 use crate::eviction::EvictionPolicy;
 use crate::flight::Load;
-use crate::load::CacheKey;
+use crate::load::Loadable;
 use crate::scheduler::Scheduler;
 use crate::time;
 use equivalent::Equivalent;
@@ -58,7 +58,7 @@ pub(super) struct Failure<E> {
 /// A load of the key has succeeded.
 pub(super) fn forget<K, E>(failures: &Failures<K, E>, key: &K)
 where
-    K: CacheKey,
+    K: Loadable + Hash + Eq,
     E: Send + Sync + 'static,
 {
     if let Some(failures) = failures.get() {
@@ -70,11 +70,11 @@ where
 }
 
 /// Drops what was removed: the program's keys and errors.
-fn free<K: CacheKey, E: Send + Sync + 'static>(failures: &Cache<K, Arc<Failure<E>>>) {
+fn free<K: Loadable + Hash + Eq, E: Send + Sync + 'static>(failures: &Cache<K, Arc<Failure<E>>>) {
     (0..3).for_each(|_| failures.run_pending_tasks());
 }
 
-impl<K: CacheKey, V, E: Send + Sync + 'static> Backend<K, V, E> {
+impl<K: Loadable + Hash + Eq, V, E: Send + Sync + 'static> Backend<K, V, E> {
     /// Of a cache that holds this many entries at most, as far as that is known.
     pub(super) fn new(
         loader: Arc<dyn AnyLoader<K, V, E>>,

@@ -9,8 +9,8 @@ use crate::contain::{AtEnd, LetGoEach, contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome};
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Guard, Replaces, ToCache, error_of,
-    fallible, lead, load_together,
+    CallGuards, Claim, Claimant, Guard, Loadable, Replaces, ToCache, error_of, fallible, lead,
+    load_together,
 };
 use crate::stripe::thread_number;
 use crate::time;
@@ -41,7 +41,7 @@ pub(super) fn result_of<K, V, E: Send + Sync + 'static, C: ToCache<K, V>>(
     }
 }
 
-impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
+impl<K: Loadable + Hash + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
     /// Runs a load or a reload in the background, on a reload thread or in a task.
     pub(super) async fn run_in_background<E: Send + Sync + 'static>(
         self,
@@ -143,7 +143,7 @@ impl<K: CacheKey, V: CacheValue, C: ToCache<K, V>> Guard<K, V, C> {
 }
 
 /// The failure that waiters get after a task was dropped, or after user code has panicked.
-pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
+pub(super) fn dropped<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static>(
     load: &Load<K, V>,
     engine: Option<&Engine<K, V>>,
 ) -> Outcome<V> {
@@ -159,7 +159,7 @@ pub(super) fn dropped<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
 /// has.
 pub(super) type WrongNumber = Arc<OnceLock<String>>;
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
+impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> Inner<K, V, E> {
     /// Makes a load or a reload of an async loader run in a task.
     pub(super) fn launch<C: ToCache<K, V>>(&self, spawner: &Spawner, guard: Guard<K, V, C>) {
         let guard = self.threads.in_background(guard);
@@ -217,8 +217,8 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 
 impl<K, V, E, S> LoadingCache<K, V, E, S>
 where
-    K: CacheKey,
-    V: CacheValue,
+    K: Loadable + Hash + Eq,
+    V: Loadable,
     E: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {

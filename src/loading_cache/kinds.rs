@@ -4,7 +4,7 @@
 use super::Spawner;
 use super::loader::{AsyncLoader, LoadError, Loaded, Loader, Reloaded, Reply};
 use crate::contain::contain;
-use crate::load::{CacheKey, CacheValue};
+use crate::load::Loadable;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -30,7 +30,7 @@ pub trait AnyLoader<K, V, E>: Send + Sync {
     fn counts_failures(&self) -> bool;
 }
 
-impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
+impl<K: Loadable + Eq, V: Loadable, L: AsyncLoader<K, V>> AnyLoader<K, V, L::Error> for L {
     fn load<'a>(&'a self, key: &'a K, old: Option<&'a V>) -> LoaderFuture<'a, Reply<V>, L::Error> {
         match old {
             Some(old) => Box::pin(async { self.reload(key, old).await.map(Reloaded::reply) }),
@@ -103,7 +103,7 @@ pub(super) fn why_dropped<E>() -> LoadError<E> {
 struct Blocking<L>(L);
 
 // A future that has the answer from its beginning would have room for a value, which may be large.
-impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> AsyncLoader<K, V> for Blocking<L> {
+impl<K: Loadable + Eq, V: Loadable, L: Loader<K, V>> AsyncLoader<K, V> for Blocking<L> {
     type Error = L::Error;
 
     async fn load(&self, key: &K) -> Result<Loaded<V>, L::Error> {
@@ -148,7 +148,7 @@ pub trait IntoLoading<K, V, const IS_ASYNC: bool> {
     fn erase(self) -> Arc<dyn AnyLoader<K, V, Self::Error>>;
 }
 
-impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L {
+impl<K: Loadable + Eq, V: Loadable, L: Loader<K, V>> IntoLoading<K, V, false> for L {
     type Error = L::Error;
 
     fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {
@@ -156,7 +156,7 @@ impl<K: CacheKey, V: CacheValue, L: Loader<K, V>> IntoLoading<K, V, false> for L
     }
 }
 
-impl<K: CacheKey, V: CacheValue, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
+impl<K: Loadable + Eq, V: Loadable, L: AsyncLoader<K, V>> IntoLoading<K, V, true> for L {
     type Error = L::Error;
 
     fn erase(self) -> Arc<dyn AnyLoader<K, V, L::Error>> {

@@ -10,7 +10,7 @@ use crate::compute::Keyless;
 use crate::contain::{LetGoEach, with_name};
 use crate::engine::Engine;
 use crate::load::{
-    CacheKey, CacheValue, CallGuards, Claim, Claimant, Keys, Replaces, ToKey, fallible, settled,
+    CallGuards, Claim, Claimant, Keys, Loadable, Replaces, ToKey, fallible, settled,
 };
 use crate::node::NodePtr;
 use crate::operations::EntryRef;
@@ -445,7 +445,7 @@ impl<K, V> Engine<K, V> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
+impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> Inner<K, V, E> {
     /// A refresh begins, or has to look its key up again.
     fn refresh(&self, call: OwnedClaimant<K, V>) -> Progress<K, V, E> {
         match &self.spawner {
@@ -456,7 +456,7 @@ impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Inner<K, V, E> {
 }
 
 /// The outcome of a refresh.
-async fn outcome<K: CacheKey, V: CacheValue, E: Send + Sync + 'static>(
+async fn outcome<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static>(
     inner: Weak<Inner<K, V, E>>,
     mut progress: Progress<K, V, E>,
 ) -> CallResult<V, E> {

@@ -35,14 +35,13 @@ use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::atomic64::AtomicU64;
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
-use crate::load::{
-    CacheKey, CacheValue, Claim, Claimant, Guard, OwnedGuard, Replaces, ToCache, settled,
-};
+use crate::load::{Claim, Claimant, Guard, Loadable, OwnedGuard, Replaces, ToCache, settled};
 use crate::node::NodePtr;
 use crate::stripe::thread_number;
 use crate::sync::block::{poll_once, wake_all};
 use crate::sync::place::{Overseer, Stage, work_at};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hash;
 use std::io;
 use std::mem;
 // The standard library's locks: models run no threads of the crate.
@@ -238,7 +237,7 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     }
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> ReloadThreads<K, V, E> {
+impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> ReloadThreads<K, V, E> {
     pub(super) fn new(
         backend: Arc<Backend<K, V, E>>,
         cache: WeakHandle<K, V>,

@@ -3,7 +3,7 @@
 
 use super::call::{CallResult, result_of};
 use crate::engine::WeakHandle;
-use crate::load::{CacheKey, CacheValue, Claim, Claimant, Guard};
+use crate::load::{Claim, Claimant, Guard, Loadable};
 use crate::stripe::thread_number;
 use crate::sync::Mutex;
 use crate::sync::block::{AwaitedLoad, CallWaker, wait_for, wake_all};
@@ -30,7 +30,7 @@ pub(super) enum Progress<K, V, E> {
     Ended(CallResult<V, E>),
 }
 
-impl<K: CacheKey, V: CacheValue, E: Send + Sync + 'static> Progress<K, V, E> {
+impl<K: Loadable + Eq, V: Loadable, E: Send + Sync + 'static> Progress<K, V, E> {
     /// The turn of a refresh has come. If its call leads a load, `run` sees to that, and the call
     /// waits for it.
     pub(super) fn at_turn(
