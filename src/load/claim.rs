@@ -11,9 +11,9 @@ use crate::contain::let_go;
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{Load, MOST_SPIN, Outcome, RevokedBy, Verdict, Want};
 use crate::listener::RemovalCause;
-use crate::map::{Confirmed, Occupied};
+use crate::map::{Confirmed, Occupied, Shard};
 use crate::node::NodePtr;
-use crate::operations::{Change, Decision, Hold, Tried};
+use crate::operations::{Change, Decision, FoundLoads, Tried};
 use crate::stats::Count;
 use crate::stripe::thread_number;
 use crate::sync::IS_MODEL;
@@ -546,14 +546,15 @@ where
         &mut self,
         now: u64,
         place: Confirmed<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        loads: &mut FoundLoads<K, V>,
     ) -> Tried<u64, Begun<K, V>> {
         let mut live = None;
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
                 if self.expires_first && self.may_lead && !self.is_hit() {
-                    return Tried::Done(Begun::Expired(self.expire(spot, hold)));
+                    return Tried::Done(Begun::Expired(self.expire(spot, shard)));
                 }
                 due = Some(spot);
             } else if self.call.replaces == Replaces::Nothing {
@@ -565,7 +566,7 @@ where
         // The key's load, if that has no leader at work; else the call leads one of its own, in the
         // place of an overdue one if there is one.
         let mut idle = None;
-        if let Some(load) = hold.load().cloned() {
+        if let Some(load) = loads.load().cloned() {
             if load.is_free_for(self.call.ticket, self.call.want) {
                 idle = Some(load);
             } else if self.engine.time_to_overdue(&load, now) != Some(Duration::ZERO) {
@@ -591,9 +592,9 @@ where
         // ticker, which may panic, is not read any more.
         let mut left = None;
         if let Some(spot) = due {
-            left = Some(self.expire(spot, hold));
+            left = Some(self.expire(spot, shard));
         }
-        let load = self.lead(now, idle, hold);
+        let load = self.lead(now, idle, shard, loads);
         if let Some(node) = live {
             if self.call.reloads() {
                 self.engine.begin_reload(&load, node, now);
@@ -650,11 +651,11 @@ where
 
     /// Takes an entry out that is due.
     #[inline]
-    fn expire<'s>(&self, due: Occupied<'s, K, V>, hold: &mut Hold<'_, 's, K, V>) -> WriteOutcome {
+    fn expire<'s>(&self, due: Occupied<'s, K, V>, shard: &mut Shard<'s, K, V>) -> WriteOutcome {
         let node = due.node;
-        hold.shard.remove(due, RemovalCause::Expired);
+        shard.remove(due, RemovalCause::Expired);
         (self.engine).count_removal(|| node.weight(), RemovalCause::Expired);
-        WriteOutcome::of_removal(&hold.shard, NEVER)
+        WriteOutcome::of_removal(shard, NEVER)
     }
 
     /// The call leads from now on: this load, of which it has taken the lead, or a new one.
@@ -663,7 +664,8 @@ where
         &mut self,
         now: u64,
         idle: Option<Arc<Load<K, V>>>,
-        hold: &mut Hold<'_, '_, K, V>,
+        shard: &mut Shard<'_, K, V>,
+        loads: &mut FoundLoads<K, V>,
     ) -> Arc<Load<K, V>> {
         self.engine.count(Count::Loads);
         // For a task that is the calling thread, until its poll ends: what it calls meanwhile must
@@ -677,12 +679,11 @@ where
         let key = self.call.key.take().expect("no load has taken the key yet");
         let load = Arc::new(Load::new(self.call.hash, key, leader, now));
         // If the key has a load, that is overdue.
-        if let Some(overdue) = hold.load() {
+        if let Some(overdue) = loads.load() {
             overdue.replace_by(&load);
         }
-        hold.revoke(RevokedBy::NewerLoad);
-        hold.shard
-            .change_loads(|loads| loads.add(Arc::clone(&load)));
+        loads.revoke(shard, RevokedBy::NewerLoad);
+        shard.change_loads(|loads| loads.add(Arc::clone(&load)));
         load
     }
 }

@@ -450,14 +450,14 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
             load.hash,
             load.key(),
             |_, _| Decision::Apply(()),
-            |(), place, hold| {
+            |(), place, shard| {
                 if !load.is_current() {
                     return Tried::Done(false);
                 }
                 if let Confirmed::Occupied(spot) = place {
-                    let (cause, now) = engine.take_out(&mut hold.shard, spot);
-                    hold.shard.change_loads(|loads| loads.seal(load));
-                    left = Some((cause, WriteOutcome::of_removal(&hold.shard, now)));
+                    let (cause, now) = engine.take_out(shard, spot);
+                    shard.change_loads(|loads| loads.seal(load));
+                    left = Some((cause, WriteOutcome::of_removal(shard, now)));
                 }
                 Tried::Done(true)
             },

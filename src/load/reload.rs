@@ -83,7 +83,7 @@ impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
             asked.now = now;
             Decision::Apply((deadline, asked, refresh))
         };
-        self.change(load.hash, load.key(), ask, |answers, place, hold| {
+        self.change(load.hash, load.key(), ask, |answers, place, shard| {
             if !load.is_current() {
                 return Tried::Done(None);
             }
@@ -96,13 +96,13 @@ impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
             // Before the deadline, as a reader expects.
             let former = node.written();
             node.set_written(times.written);
-            if !(hold.shard).set_deadlines(node, deadline, times.own, times.deadline) {
+            if !shard.set_deadlines(node, deadline, times.own, times.deadline) {
                 node.set_written(former);
                 return Tried::Again(answers);
             }
             set_refresh(node, refresh);
-            hold.shard.change_loads(|loads| loads.seal(load));
-            let outcome = WriteOutcome::of_change(&hold.shard, times.deadline, times.written);
+            shard.change_loads(|loads| loads.seal(load));
+            let outcome = WriteOutcome::of_change(shard, times.deadline, times.written);
             Tried::Done(Some(outcome))
         })
     }

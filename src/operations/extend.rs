@@ -151,7 +151,7 @@ impl<K, V> Engine<K, V> {
             Some(_) => Decision::Apply(self.clock.now()),
             None => Decision::End(None),
         };
-        let moved = self.change(hash, key, ask, |now, place, hold| {
+        let moved = self.change(hash, key, ask, |now, place, shard| {
             let Some(node) = place.node() else {
                 return Tried::Done(None);
             };
@@ -164,10 +164,10 @@ impl<K, V> Engine<K, V> {
                 self.lifetimes.note_own();
             }
             let wanted = self.lifetimes.wanted(own, || node.written(), now);
-            if !hold.shard.set_deadlines(node, judged, own, wanted) {
+            if !shard.set_deadlines(node, judged, own, wanted) {
                 return Tried::Again(now);
             }
-            let outcome = WriteOutcome::of_change(&hold.shard, wanted, now);
+            let outcome = WriteOutcome::of_change(shard, wanted, now);
             Tried::Done(Some(outcome))
         });
         let Some(outcome) = moved else {

@@ -24,5 +24,5 @@ mod transact;
 mod write;
 
 pub use find::EntryRef;
-pub(crate) use transact::{Change, Decision, Hold, Tried};
+pub(crate) use transact::{Change, Decision, FoundLoads, Tried};
 pub(crate) use write::{Condition, NextRefresh, Written, set_refresh};

@@ -1,7 +1,7 @@
 //! Taking out one entry, the entries that a closure refuses, or all entries: by
 //! [`Engine::take_out`], as does a load that ends by removing its entry.
 
-use super::transact::{Change, Decision, Hold, Tried};
+use super::transact::{Change, Decision, FoundLoads, Tried};
 use crate::contain::{contain, let_go};
 use crate::engine::{Engine, WriteOutcome};
 use crate::flight::{FIRST_PLACE, RevokedBy, RevokedLoads};
@@ -220,19 +220,20 @@ where
         &mut self,
         seen: Self::Answers,
         place: Confirmed<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        loads: &mut FoundLoads<K, V>,
     ) -> Tried<Self::Answers, Self::Done> {
         let Confirmed::Occupied(spot) = place else {
-            hold.revoke(self.by);
+            loads.revoke(shard, self.by);
             return Tried::Done(None);
         };
         let node = spot.node;
-        let (cause, now) = self.engine.take_out(&mut hold.shard, spot);
+        let (cause, now) = self.engine.take_out(shard, spot);
         // What was seen live may be due by now. A removal that needs it so has removed nothing.
         if !(self.must_look && cause == RemovalCause::Expired) {
-            hold.revoke(self.by);
+            loads.revoke(shard, self.by);
         }
-        let outcome = WriteOutcome::of_removal(&hold.shard, now);
+        let outcome = WriteOutcome::of_removal(shard, now);
         Tried::Done(Some(Taken {
             cause,
             outcome,

@@ -112,7 +112,8 @@ pub(crate) trait Change<K, V> {
         last: Option<Self::Answers>,
     ) -> Decision<Self::Answers, Self::Done>;
 
-    /// Makes the change, under the shard's lock. `place` has the node that `ask` has seen.
+    /// Makes the change, under the lock of this shard. `place` has the node that `ask` has seen;
+    /// `loads` are those of the key, if the change [knows loads](Self::knows_loads).
     ///
     /// No user code but that of the ticker, which some changes read here; and no drop of a key or a
     /// value.
@@ -120,7 +121,8 @@ pub(crate) trait Change<K, V> {
         &mut self,
         answers: Self::Answers,
         place: Confirmed<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        loads: &mut FoundLoads<K, V>,
     ) -> Tried<Self::Answers, Self::Done>;
 }
 
@@ -136,7 +138,7 @@ impl<K, V, Q, A, M, P, D> Change<K, V> for Steps<'_, Q, A, M, P, D>
 where
     Q: Equivalent<K> + ?Sized,
     A: FnMut(Option<NodePtr<K, V>>, Option<P>) -> Decision<P, D>,
-    M: for<'t, 's> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'t, 's, K, V>) -> Tried<P, D>,
+    M: for<'s> FnMut(P, Confirmed<'s, K, V>, &mut Shard<'s, K, V>) -> Tried<P, D>,
 {
     type Key = Q;
     type Answers = P;
@@ -162,16 +164,11 @@ where
         &mut self,
         answers: P,
         place: Confirmed<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        _: &mut FoundLoads<K, V>,
     ) -> Tried<P, D> {
-        (self.apply)(answers, place, hold)
+        (self.apply)(answers, place, shard)
     }
-}
-
-/// A hold of the shard's lock by a transaction that was confirmed.
-pub(crate) struct Hold<'t, 's, K, V> {
-    pub(crate) shard: Shard<'s, K, V>,
-    loads: &'t mut FoundLoads<K, V>,
 }
 
 /// What a transaction still holds at its end. The fields are dropped in this order.
@@ -228,7 +225,7 @@ impl<K, V> Engine<K, V> {
         hash: u64,
         key: &Q,
         ask: impl FnMut(Option<NodePtr<K, V>>, Option<P>) -> Decision<P, D>,
-        apply: impl for<'s> FnMut(P, Confirmed<'s, K, V>, &mut Hold<'_, 's, K, V>) -> Tried<P, D>,
+        apply: impl for<'s> FnMut(P, Confirmed<'s, K, V>, &mut Shard<'s, K, V>) -> Tried<P, D>,
     ) -> D
     where
         Q: Equivalent<K> + ?Sized,
@@ -283,13 +280,12 @@ impl<K, V> Engine<K, V> {
             Decision::Apply(answers) => answers,
             Decision::End(done) => return Some(done),
         };
-        let shard = self.map.lock(hash);
+        let mut shard = self.map.lock(hash);
         if change.knows_loads() && shard.has_loads() && shard.loads().has(hash) {
             return None;
         }
         let place = Confirmed::Vacant(shard.vacant(hash, |_| true)?);
-        let mut hold = Hold { shard, loads };
-        match change.apply(answers, place, &mut hold) {
+        match change.apply(answers, place, &mut shard, loads) {
             Tried::Done(done) => Some(done),
             Tried::Again(_) => None,
         }
@@ -322,46 +318,27 @@ impl<K, V> Engine<K, V> {
                 return Tried::Done((Some(pin), done));
             }
         };
-        let mut hold = Hold {
-            shard: cell.lock(),
-            loads,
-        };
-        let Some(place) = hold.shard.confirm(hash, &probe) else {
+        let mut shard = cell.lock();
+        let Some(place) = shard.confirm(hash, &probe) else {
             return Tried::Again(answers);
         };
-        if change.knows_loads() && !hold.loads.are_known(&hold.shard, hash) {
+        if change.knows_loads() && !loads.are_known(&shard, hash) {
             return Tried::Again(answers);
         }
-        let done = match change.apply(answers, place, &mut hold) {
+        let done = match change.apply(answers, place, &mut shard, loads) {
             Tried::Done(done) => done,
             Tried::Again(answers) => return Tried::Again(answers),
         };
-        drop(hold);
+        drop(shard);
         drop(probe);
         Tried::Done((Some(pin), done))
-    }
-}
-
-impl<K, V> Hold<'_, '_, K, V> {
-    /// The current load of the key. Only if the change [knows loads](Change::knows_loads).
-    pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
-        self.loads.0.as_ref()?.mine()
-    }
-
-    /// Revokes the load of the key, in the hold that makes the write. Only if the change
-    /// [knows loads](Change::knows_loads).
-    #[inline]
-    pub(crate) fn revoke(&mut self, by: RevokedBy) {
-        if let Some(found) = &mut self.loads.0 {
-            found.revoke(&mut self.shard, by);
-        }
     }
 }
 
 /// The loads that a transaction has found. Its drop wakes calls: no lock and no pin may be held.
 // Nearly all writes find no load. Functions that run if one is found take this by value, so that it
 // stands in a register.
-struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
+pub(crate) struct FoundLoads<K, V>(Option<Box<Found<K, V>>>);
 
 impl<K, V> Drop for FoundLoads<K, V> {
     // What the compiler makes of the field alone is a call for each write.
@@ -383,6 +360,19 @@ struct Found<K, V> {
 }
 
 impl<K, V> FoundLoads<K, V> {
+    /// The current load of the key. Under the shard's lock.
+    pub(crate) fn load(&self) -> Option<&Arc<Load<K, V>>> {
+        self.0.as_ref()?.mine()
+    }
+
+    /// Revokes the load of the key, in the hold of the shard's lock that makes the write.
+    #[inline]
+    pub(crate) fn revoke(&mut self, shard: &mut Shard<'_, K, V>, by: RevokedBy) {
+        if let Some(found) = &mut self.0 {
+            found.revoke(shard, by);
+        }
+    }
+
     /// Whether the keys of all loads with this hash were compared. Under the shard's lock.
     #[inline]
     fn are_known(&mut self, shard: &Shard<'_, K, V>, hash: u64) -> bool {

@@ -6,13 +6,13 @@
 //!
 //! The policies say how long the value lives, and when it becomes stale ([`Engine::ask_policies`]).
 
-use super::transact::{Change, Decision, Hold, Tried};
+use super::transact::{Change, Decision, FoundLoads, Tried};
 use crate::engine::{
     Engine, FromLoad, LifetimeSource, Lifetimes, Superseded, TimedAnswer, WriteOutcome,
 };
 use crate::flight::{Load, RevokedBy};
 use crate::listener::RemovalCause;
-use crate::map::{Confirmed, News, Occupied};
+use crate::map::{Confirmed, News, Occupied, Shard};
 use crate::node::{NewNode, NodePtr, RefreshMoment, Times};
 use crate::refresh::Refresh;
 use crate::time::{self, NEVER};
@@ -206,7 +206,8 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         &mut self,
         answers: Self::Answers,
         place: Confirmed<'s, K, V>,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        loads: &mut FoundLoads<K, V>,
     ) -> Tried<Self::Answers, Self::Done> {
         let (asked, refresh) = answers;
         let now = asked.now;
@@ -236,17 +237,17 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 }
                 if lifetimes.reads_extend || too_heavy {
                     // Memory may be refused by a panic: before the old value is touched.
-                    hold.shard.reserve();
+                    shard.reserve();
                 }
                 let Some(ended) = asked.supersede(old, lifetimes) else {
                     return Tried::Again(answers);
                 };
                 let times = self.condition.times(&asked, ended.kept, lifetimes);
                 let node = if too_heavy {
-                    hold.shard.remove(spot, ended.cause);
+                    shard.remove(spot, ended.cause);
                     None
                 } else {
-                    Some(engine.put_over(spot, self.new, &ended, times, weight, hold))
+                    Some(engine.put_over(spot, self.new, &ended, times, weight, shard))
                 };
                 (Some((old, ended.cause)), times, node)
             }
@@ -255,7 +256,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 let node = if too_heavy {
                     None
                 } else {
-                    Some(hold.shard.add(home, self.new, times))
+                    Some(shard.add(home, self.new, times))
                 };
                 (None, times, node)
             }
@@ -263,17 +264,17 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         match node {
             Some(node) => set_refresh(node, refresh),
             None => {
-                hold.shard.refuse(self.new, RemovalCause::Size);
+                shard.refuse(self.new, RemovalCause::Size);
                 engine.count_removal(|| weight, RemovalCause::Size);
             }
         }
         engine.count_write(former);
         let cause = former.map(|(_, cause)| cause);
-        let awaited = self.condition.settle_load(hold);
+        let awaited = self.condition.settle_load(shard, loads);
         Tried::Done(Some(Written {
             outcome: WriteOutcome {
                 removed: usize::from(too_heavy || cause.is_some()),
-                ..WriteOutcome::of_change(&hold.shard, times.deadline, now)
+                ..WriteOutcome::of_change(shard, times.deadline, now)
             },
             cause,
             let_in: !too_heavy,
@@ -295,12 +296,12 @@ impl<K, V> Engine<K, V> {
         ended: &Superseded,
         times: Times,
         weight: u32,
-        hold: &mut Hold<'_, 's, K, V>,
+        shard: &mut Shard<'s, K, V>,
     ) -> NodePtr<K, V> {
         let old = spot.node;
         let news = if self.delivery.is_some()
             || !time::keeps_bucket(ended.deadline, times.deadline)
-            || !hold.shard.is_known(old, weight)
+            || !shard.is_known(old, weight)
         {
             News::All(ended.cause)
         } else if self.reads.should_record(old) {
@@ -308,7 +309,7 @@ impl<K, V> Engine<K, V> {
         } else {
             News::Nothing
         };
-        let node = hold.shard.replace(spot, new, times, news);
+        let node = shard.replace(spot, new, times, news);
         if news == News::Use {
             self.reads.mark(node);
         }
@@ -329,12 +330,12 @@ impl<K, V> Condition<'_, K, V> {
     /// Seals the load whose end the write is, or revokes the load of the key. Returns whether calls
     /// wait for the load that was sealed.
     #[inline(always)]
-    fn settle_load(&self, hold: &mut Hold<'_, '_, K, V>) -> bool {
+    fn settle_load(&self, shard: &mut Shard<'_, K, V>, loads: &mut FoundLoads<K, V>) -> bool {
         match self {
-            Self::Always | Self::Absent { .. } => hold.revoke(RevokedBy::Overwrite),
-            Self::Over(_) => hold.revoke(RevokedBy::Conditional),
+            Self::Always | Self::Absent { .. } => loads.revoke(shard, RevokedBy::Overwrite),
+            Self::Over(_) => loads.revoke(shard, RevokedBy::Conditional),
             Self::Current { load, .. } => {
-                return hold.shard.change_loads(|loads| loads.seal(load));
+                return shard.change_loads(|loads| loads.seal(load));
             }
         }
         false
