@@ -10,7 +10,6 @@
 //! then. So, unlike in the own scheme, a pin that is taken during a grace period may delay its end.
 #![allow(unsafe_code)]
 
-use super::Domain;
 use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +18,9 @@ use std::sync::{Arc, Weak};
 /// Proof that the calling thread holds up grace periods of one domain.
 pub(crate) type Pin = Guard;
 
-/// The pins and grace periods of one domain.
-pub(super) struct Scheme {
+/// The pins and grace periods of one cache.
+pub(crate) struct Domain {
+    pub(super) number: u64,
     collector: Collector,
     /// Tells registrations, which keep the collector, whether the domain still exists.
     exists: Arc<()>,
@@ -42,19 +42,22 @@ pub(super) struct Registration {
 /// The tries that a check of a grace period makes: two advances end one that no pin holds up.
 const TRIES: usize = 3;
 
-impl Scheme {
-    pub(super) fn new() -> Self {
+impl Domain {
+    pub(super) fn numbered(number: u64) -> Self {
         Self {
+            number,
             collector: Collector::new(),
             exists: Arc::new(()),
         }
     }
 
+    /// A pin by this record.
+    ///
     /// # Safety
     ///
     /// It is a record of the calling thread in this domain, kept by the thread's registration.
     #[inline]
-    pub(super) unsafe fn pin(&self, record: *const Record) -> Pin {
+    pub(super) unsafe fn pin_by(&self, record: *const Record) -> Pin {
         // SAFETY: the caller's promise.
         let record = unsafe { &*record };
         let is_nested = record.is_pinned();
@@ -72,9 +75,9 @@ impl Scheme {
     ///
     /// # Safety
     ///
-    /// As for [`pin`](Self::pin).
+    /// As for [`pin_by`](Self::pin_by).
     #[inline]
-    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
+    pub(super) unsafe fn pin_alone_by(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let record = unsafe { &*record };
         if record.is_pinned() {
@@ -90,9 +93,7 @@ impl Scheme {
             domain: Arc::downgrade(&self.exists),
         }
     }
-}
 
-impl Domain {
     /// Begins a grace period: it is over once every pin held now has been dropped.
     ///
     /// The caller has unlinked the objects in question from all shared places before.

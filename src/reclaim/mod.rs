@@ -15,12 +15,11 @@
 //! |------|----|
 //! | [`scheme`]: `own.rs` | the default: an epoch, a record for each thread, the proof |
 //! | [`scheme`]: `crossbeam.rs` | the same interface over `crossbeam-epoch`, a collector for each domain (feature `crossbeam-epoch`) |
-//! | this one | [`Domain`]; the records of the calling thread, by the numbers of their domains |
+//! | this one | pins of the calling thread, which has its records by the numbers of their domains |
 //!
-//! One of the two files is compiled, as the module `scheme`. Both have the same types: `Scheme`,
-//! which `own.rs` calls an `Epoch`, `Grace`, `Pin`, `Record` and `Registration`; no other module
-//! knows which one it is. Their tests (`tests.rs`) are the same. `own.rs` has models under loom
-//! (`models/loom/grace/`).
+//! One of the two files is compiled, as the module `scheme`. Both have the same types: `Domain`,
+//! `Grace`, `Pin`, `Record` and `Registration`; no other module knows which one it is. Their tests
+//! (`tests.rs`) are the same. `own.rs` has models under loom (`models/loom/grace/`).
 //!
 //! # Invariants
 //!
@@ -64,37 +63,23 @@ mod scheme;
 #[path = "own.rs"]
 mod scheme;
 
-pub(crate) use scheme::{Grace, Pin};
+pub(crate) use scheme::{Domain, Grace, Pin};
 
 use crate::atomic64::AtomicU64;
 use crate::hash::NumberMap;
 #[cfg(not(feature = "crossbeam-epoch"))]
 use crate::sync::epoch_atomics as atomics;
 use crate::sync::thread_local;
-#[cfg(not(feature = "crossbeam-epoch"))]
-use scheme::Epoch as Scheme;
-#[cfg(feature = "crossbeam-epoch")]
-use scheme::Scheme;
 use scheme::{Record, Registration};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// The pins and grace periods of one cache. Every pin reads it.
-// Each pin reads the number and the word of the epoch: they stand beside what else a hit reads.
-pub(crate) struct Domain {
-    number: u64,
-    scheme: Scheme,
-}
-
 impl Domain {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self {
-            // Relaxed: only uniqueness counts.
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            scheme: Scheme::new(),
-        }
+        // Relaxed: only uniqueness counts.
+        Self::numbered(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Holds up every grace period that begins from now on, until the pin is dropped.
@@ -104,7 +89,7 @@ impl Domain {
         match self.recent_record() {
             // SAFETY: reclaim 1: the number is this domain's, so this thread's registration in it
             // keeps the record.
-            Some(record) => unsafe { self.scheme.pin(record) },
+            Some(record) => unsafe { self.pin_by(record) },
             None => self.pin_slowly(),
         }
     }
@@ -116,7 +101,7 @@ impl Domain {
     pub(crate) fn pin_alone(&self) -> Option<Pin> {
         let record = self.recent_record()?;
         // SAFETY: reclaim 1, as in `pin`.
-        unsafe { self.scheme.pin_alone(record) }
+        unsafe { self.pin_alone_by(record) }
     }
 
     #[allow(unsafe_code)]
@@ -130,13 +115,13 @@ impl Domain {
         });
         match record {
             // SAFETY: a registration of this thread's keeps it, as in `pin`.
-            Ok(record) => unsafe { self.scheme.pin(record) },
+            Ok(record) => unsafe { self.pin_by(record) },
             // The thread is ending and its registrations are gone.
             Err(_) => {
-                let registration = self.scheme.register_thread();
+                let registration = self.register_thread();
                 // SAFETY: this registration keeps the record, and goes while it is pinned (reclaim
                 // 2).
-                unsafe { self.scheme.pin(registration.record()) }
+                unsafe { self.pin_by(registration.record()) }
             }
         }
     }
@@ -160,21 +145,6 @@ impl Domain {
             }
         });
         pinned.unwrap_or(true)
-    }
-}
-
-#[cfg(not(feature = "crossbeam-epoch"))]
-impl Domain {
-    /// Begins a grace period: it is over once every pin held now has been dropped.
-    ///
-    /// The caller has unlinked the objects in question from all shared places before.
-    pub(crate) fn begin_grace(&self) -> Grace {
-        self.scheme.begin_grace()
-    }
-
-    /// Whether every pin held at the beginning of a grace period of this domain has been dropped.
-    pub(crate) fn is_over(&self, grace: &Grace) -> bool {
-        self.scheme.has_passed(*grace)
     }
 }
 
@@ -209,7 +179,7 @@ impl Registrations {
             self.drop_dead();
         }
         self.until_cleanup -= 1;
-        let registration = domain.scheme.register_thread();
+        let registration = domain.register_thread();
         let record = registration.record();
         self.known.insert(domain.number, registration);
         record

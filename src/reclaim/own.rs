@@ -3,11 +3,11 @@
 //!
 //! # How it works
 //!
-//! An [`Epoch`] is a number that each grace period advances by one step. Each thread has a
-//! [`Record`] in it: 0, or the epoch that the thread read when it was pinned. A nested pin keeps
-//! that epoch and counts. A grace period's *target* is the number to which it advanced the epoch.
-//! It waits for the records that say less: their threads may have read shared places before it
-//! began.
+//! A [`Domain`] has an *epoch*, a number that each grace period advances by one step. Each thread
+//! has a [`Record`] in it: 0, or the epoch that the thread read when it was pinned. A nested pin
+//! keeps that epoch and counts. A grace period's *target* is the number to which it advanced the
+//! epoch. It waits for the records that say less: their threads may have read shared places before
+//! it began.
 //!
 //! ```text
 //! reader                                  writer
@@ -44,7 +44,7 @@
 //! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So a
 //! positive answer is final. A later check of the same record may show a lower epoch, because a
 //! reader may store an epoch that it read long ago. So after a `true`, a later call of
-//! [`Epoch::has_passed`] may return `false` again: the `true` stays right.
+//! [`Domain::is_over`] may return `false` again: the `true` stays right.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for
 //! ThreadSanitizer, which does not follow fences.
@@ -63,9 +63,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// The epoch and the records of its threads. Each grace period writes it, every pin reads it.
-pub(super) struct Epoch {
-    now: AtomicU64,
+/// The pins and grace periods of one cache.
+// Each pin reads the number and the epoch: they stand beside what else a hit reads.
+pub(crate) struct Domain {
+    pub(super) number: u64,
+    /// Each grace period writes it.
+    epoch: AtomicU64,
     /// The records of all live threads that were pinned here, and *orphans*: records of threads
     /// that ended while they were pinned, by a thread-local that is destroyed later.
     records: Arc<Mutex<Vec<Arc<Record>>>>,
@@ -90,26 +93,29 @@ pub(super) struct Record {
     /// The number of held pins beyond the first. Only the record's own thread uses it, relaxed. In
     /// 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic64::AtomicU64,
-    /// Dangles once the epoch is dropped.
+    /// Dangles once the domain is dropped.
     home: Weak<Mutex<Vec<Arc<Record>>>>,
 }
 
 /// The value of a record that is not pinned; never an epoch.
 const NONE: u64 = 0;
 
-impl Epoch {
-    pub(super) fn new() -> Self {
+impl Domain {
+    pub(super) fn numbered(number: u64) -> Self {
         Self {
-            now: AtomicU64::new(NONE + 1),
+            number,
+            epoch: AtomicU64::new(NONE + 1),
             records: Arc::new(Mutex::new(Vec::new())),
         }
     }
 
+    /// A pin by this record.
+    ///
     /// # Safety
     ///
     /// It is a record of the calling thread in this domain, kept by the thread's registration.
     #[inline]
-    pub(super) unsafe fn pin(&self, record: *const Record) -> Pin {
+    pub(super) unsafe fn pin_by(&self, record: *const Record) -> Pin {
         // SAFETY: the caller's promise.
         unsafe {
             (*record).enter(self);
@@ -121,9 +127,9 @@ impl Epoch {
     ///
     /// # Safety
     ///
-    /// As for [`pin`](Self::pin).
+    /// As for [`pin_by`](Self::pin_by).
     #[inline]
-    pub(super) unsafe fn pin_alone(&self, record: *const Record) -> Option<Pin> {
+    pub(super) unsafe fn pin_alone_by(&self, record: *const Record) -> Option<Pin> {
         // SAFETY: the caller's promise.
         let alone = unsafe { (*record).enter_alone(self) };
         if !alone {
@@ -149,21 +155,23 @@ impl Epoch {
         record
     }
 
-    /// Begins a grace period for the objects that the caller has unlinked from every shared place.
-    /// Returns its target.
-    pub(super) fn begin_grace(&self) -> Grace {
+    /// Begins a grace period: it is over once every pin held now has been dropped.
+    ///
+    /// The caller has unlinked the objects in question from all shared places before.
+    pub(crate) fn begin_grace(&self) -> Grace {
         grace_fence(Ordering::SeqCst);
         // Release, partner: the acquire in `enter_alone`.
-        self.now.fetch_add(1, Ordering::Release) + 1
+        self.epoch.fetch_add(1, Ordering::Release) + 1
     }
 
-    /// Whether no thread is pinned since before that target.
-    pub(super) fn has_passed(&self, target: Grace) -> bool {
+    /// Whether every pin held at the beginning of a grace period of this domain has been dropped:
+    /// no thread is pinned since before the target.
+    pub(crate) fn is_over(&self, target: &Grace) -> bool {
         let mut records = self.records.lock();
         for at in 0..records.len() {
             // Acquire, partners: the releases in `enter_alone` and `leave`.
             let pinned = records[at].pinned.load(Ordering::Acquire);
-            if pinned != NONE && pinned < target {
+            if pinned != NONE && pinned < *target {
                 // The next check begins here: a pin that is held for long costs it one step.
                 records.swap(0, at);
                 return false;
@@ -180,10 +188,10 @@ impl Epoch {
 }
 
 impl Record {
-    /// Begins a pin. The record is the calling thread's, and registered in this epoch.
+    /// Begins a pin. The record is the calling thread's, and registered in this domain.
     #[inline]
-    pub(super) fn enter(&self, epoch: &Epoch) {
-        if !self.enter_alone(epoch) {
+    pub(super) fn enter(&self, domain: &Domain) {
+        if !self.enter_alone(domain) {
             let further = self.further.load(Ordering::Relaxed);
             self.further.store(further + 1, Ordering::Relaxed);
             // What a call has written must be visible to all threads before this thread's next call
@@ -195,14 +203,14 @@ impl Record {
 
     /// Begins a pin if the thread holds none of this record; otherwise returns `false`.
     #[inline]
-    pub(super) fn enter_alone(&self, epoch: &Epoch) -> bool {
+    pub(super) fn enter_alone(&self, domain: &Domain) -> bool {
         if self.pinned.load(Ordering::Relaxed) != NONE {
             return false;
         }
         // Acquire, partner: the release in `begin_grace`.
-        let now = epoch.now.load(Ordering::Acquire);
-        // Release, partner: the acquire in `has_passed`.
-        self.pinned.store(now, Ordering::Release);
+        let epoch = domain.epoch.load(Ordering::Acquire);
+        // Release, partner: the acquire in `is_over`.
+        self.pinned.store(epoch, Ordering::Release);
         pin_fence(Ordering::SeqCst);
         true
     }
@@ -222,7 +230,7 @@ impl Record {
         if pins > 0 {
             further.store(pins - 1, Ordering::Relaxed);
         } else {
-            // Release, partners: the acquires in `has_passed` and `is_left`. The last access: from
+            // Release, partners: the acquires in `is_over` and `is_left`. The last access: from
             // then on an orphan may be freed.
             pinned.store(NONE, Ordering::Release);
         }
@@ -238,7 +246,7 @@ impl Record {
         Arc::strong_count(self) == 1 && self.pinned.load(Ordering::Acquire) == NONE
     }
 
-    /// Takes the record of a thread that ends out of its epoch. If it is pinned, it stays there as
+    /// Takes the record of a thread that ends out of its domain. If it is pinned, it stays there as
     /// an orphan, and the orphans before it whose pins have ended go.
     pub(super) fn unregister(self: &Arc<Self>) {
         let is_pinned = self.is_pinned();

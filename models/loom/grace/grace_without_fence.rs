@@ -7,9 +7,9 @@ mod atomics {
     pub(super) fn grace_fence(_: Ordering) {}
 }
 
-#[path = "../../../src/reclaim/own.rs"]
-#[expect(dead_code, reason = "the models of the protocol end no thread")]
-mod epoch;
 #[path = "models.rs"]
 #[expect(dead_code, reason = "one or two of them are enough to fail")]
 pub(super) mod models;
+#[path = "../../../src/reclaim/own.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
+mod own;

@@ -1,6 +1,6 @@
 //! The models, with the fences of the module that includes this file.
 
-use super::epoch::{Epoch, Record};
+use super::own::{Domain, Record};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use loom::cell::UnsafeCell;
 use loom::thread::{self, JoinHandle};
@@ -16,7 +16,7 @@ struct Object {
 }
 
 struct Shared {
-    epoch: Epoch,
+    domain: Domain,
     objects: [Object; 2],
 }
 
@@ -47,14 +47,14 @@ impl Object {
 impl Shared {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            epoch: Epoch::new(),
+            domain: Domain::numbered(1),
             objects: [Object::new(), Object::new()],
         })
     }
 
     /// Looks the first objects up under a pin.
     fn read(&self, record: &Record, objects: usize) {
-        record.enter(&self.epoch);
+        record.enter(&self.domain);
         self.objects[..objects].iter().for_each(Object::use_it);
         // SAFETY: the model keeps the record until the thread has ended.
         unsafe { Record::leave(record) };
@@ -69,13 +69,13 @@ impl Shared {
     /// Unlinks an object and begins a grace period; its target.
     fn unlink(&self, number: usize) -> u64 {
         self.objects[number].linked.store(0, Ordering::Release);
-        self.epoch.begin_grace()
+        self.domain.begin_grace()
     }
 
     /// Frees an object if the grace period with this target ends.
     fn free(&self, number: usize, target: u64) {
         let object = &self.objects[number];
-        if (0..CHECKS).any(|_| self.epoch.has_passed(target)) {
+        if (0..CHECKS).any(|_| self.domain.is_over(&target)) {
             // SAFETY: as above.
             object.alive.with_mut(|alive| unsafe { *alive = false });
         }
@@ -83,7 +83,7 @@ impl Shared {
 
     /// A thread that reads this many times; its record was registered before.
     fn reader(self: &Arc<Self>, times: usize, objects: usize) -> JoinHandle<()> {
-        let (shared, record) = (Arc::clone(self), self.epoch.register());
+        let (shared, record) = (Arc::clone(self), self.domain.register());
         thread::spawn(move || (0..times).for_each(|_| shared.read(&record, objects)))
     }
 }
@@ -114,10 +114,10 @@ pub(in super::super) fn two_readers() {
 /// Its second pin begins before the first ends, and ends after it.
 pub(in super::super) fn a_reader_with_two_pins() {
     let shared = Shared::new();
-    let (theirs, record) = (Arc::clone(&shared), shared.epoch.register());
+    let (theirs, record) = (Arc::clone(&shared), shared.domain.register());
     let reader = thread::spawn(move || {
-        record.enter(&theirs.epoch);
-        record.enter(&theirs.epoch);
+        record.enter(&theirs.domain);
+        record.enter(&theirs.domain);
         // SAFETY: the model keeps the record until the thread has ended.
         unsafe { Record::leave(&*record) };
         theirs.objects[0].use_it();
@@ -133,7 +133,7 @@ pub(in super::super) fn a_new_thread() {
     let shared = Shared::new();
     let theirs = Arc::clone(&shared);
     let reader = thread::spawn(move || {
-        let record = theirs.epoch.register();
+        let record = theirs.domain.register();
         theirs.read(&record, 1);
         record.unregister();
     });

@@ -4,8 +4,8 @@ mod atomics {
     pub(super) use crate::sync::{AtomicU64, Mutex, fence as grace_fence, fence as pin_fence};
 }
 
-#[path = "../../../src/reclaim/own.rs"]
-#[expect(dead_code, reason = "the models of the protocol end no thread")]
-mod epoch;
 #[path = "models.rs"]
 pub(super) mod models;
+#[path = "../../../src/reclaim/own.rs"]
+#[expect(dead_code, reason = "the models of the protocol end no thread")]
+mod own;

@@ -1,4 +1,4 @@
-//! The records that an epoch has.
+//! The records that a domain has.
 
 use super::Domain;
 use super::tests::on_a_thread;
@@ -29,7 +29,7 @@ fn domains_in_turns_have_one_record_each() {
             assert!(domains[n].is_over(&graces[n]));
         }
     }
-    assert!(domains.iter().all(|domain| domain.scheme.len() == 1));
+    assert!(domains.iter().all(|domain| domain.len() == 1));
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn a_thread_that_ends_takes_its_record_along() {
         let theirs = Arc::clone(&domain);
         let count = thread::spawn(move || {
             drop(theirs.pin());
-            theirs.scheme.len()
+            theirs.len()
         });
         assert_eq!(count.join().unwrap(), 1);
-        assert_eq!(domain.scheme.len(), 0);
+        assert_eq!(domain.len(), 0);
     }
 }
 
@@ -53,11 +53,11 @@ fn pins_that_outlive_the_records_of_their_thread_hold_on() {
     on_a_thread(move || {
         let (one, other) = (theirs.pin(), theirs.pin());
         move || {
-            assert_eq!(theirs.scheme.len(), 1);
+            assert_eq!(theirs.len(), 1);
             let grace = theirs.begin_grace();
             // A new one has a record of its own.
             let new = theirs.pin();
-            assert_eq!(theirs.scheme.len(), 2);
+            assert_eq!(theirs.len(), 2);
             drop(one);
             assert!(!theirs.is_over(&grace));
             drop(other);
@@ -66,13 +66,13 @@ fn pins_that_outlive_the_records_of_their_thread_hold_on() {
         }
     });
     // They stay until another thread ends while it is pinned.
-    assert_eq!(domain.scheme.len(), 2);
+    assert_eq!(domain.len(), 2);
     for _ in 0..3 {
         let theirs = Arc::clone(&domain);
         on_a_thread(move || {
             let pin = theirs.pin();
             move || drop(pin)
         });
-        assert_eq!(domain.scheme.len(), 1);
+        assert_eq!(domain.len(), 1);
     }
 }
