@@ -56,8 +56,8 @@
 //!
 //! # Loading
 //!
-//! A *load* is one run of your code that makes the value of a key; the call that runs it *leads*
-//! it. One load runs for a key at a time. A second one runs only if a write revoked the first, or
+//! A *load* makes the value of a key by your code; the call that runs the code *leads* it. One load
+//! runs for a key at a time. A second one runs only if a write revoked the first, or
 //! its `load_timeout` passed. Other calls that load the key wait for it and share its value,
 //! whichever method they use. They share its failure if they are of the same kind and error type.
 //! Computes (`and_*`) wait for it, and then run. All methods that load have a form for async code,

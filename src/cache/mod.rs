@@ -234,13 +234,17 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Cost
     ///
-    /// No allocation. If the entry has a deadline, mostly one reading of the clock. Takes no lock
-    /// and writes no shared memory, with these exceptions: the read moves the deadline (under a
-    /// lock if it moves to an earlier moment or to never, and if a policy moves it in a cache that
-    /// also has a `time_to_live` or a `time_to_idle`); it is the first read of the entry for a
-    /// while, or any read under [`Lru`](crate::EvictionPolicy::Lru) or in a cache of up to 64
-    /// entries; it is counted by [`record_stats`](crate::CacheBuilder::record_stats); it finds an
-    /// expired entry. If the read buffer of a bounded cache is full, the read may drain it. With
+    /// No allocation. If the entry has a deadline, mostly one reading of the clock. The read takes
+    /// a lock if it moves the deadline to an earlier moment or to never; if a policy moves it in a
+    /// cache that also has a `time_to_live` or a `time_to_idle`; and when a thread first reads the
+    /// cache. It writes shared memory in these cases:
+    ///
+    /// - it moves the deadline, or finds an expired entry, or renews the exact clock;
+    /// - it is the first read of the entry for a while, or any read under
+    ///   [`Lru`](crate::EvictionPolicy::Lru) or in a cache of up to 64 entries;
+    /// - [`record_stats`](crate::CacheBuilder::record_stats) counts it.
+    ///
+    /// If the read buffer of a bounded cache is full, the read may drain it. With
     /// [`Scheduler::disabled`](crate::Scheduler::disabled), a read that finds an expired entry also
     /// expires a few others, and with [`Delivery::Caller`](crate::Delivery::Caller) it waits for
     /// the listener.

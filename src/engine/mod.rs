@@ -425,7 +425,7 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// Counts an event, if statistics are recorded.
+    /// Counts this, if statistics are recorded.
     #[inline]
     pub(crate) fn count(&self, what: Count) {
         if let Some(counters) = &self.counters {

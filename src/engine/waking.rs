@@ -4,10 +4,11 @@
 //!
 //! A writer makes two kinds of request. *Soon*: its write left a notification to deliver, an entry
 //! to evict or memory to free; the run may come [`COALESCE_DELAY`] later, so that many writes share
-//! one run. *By a moment*: its entry has a deadline; or calls wait for a load that becomes overdue.
-//! `armed` is the moment for which a run is arranged; a writer whose entry is due later finds that
-//! with one load and requests nothing. A run that begins takes this moment. It stays `promised`
-//! until the run ends: a destructor or a listener may hold the run up.
+//! one run. *By a moment*: its entry has a deadline; calls wait for a load that becomes overdue; or
+//! the bound was made smaller, where callers maintain the cache. `armed` is the moment for which a
+//! run is arranged; a writer whose entry is due later finds that with one load and requests
+//! nothing. A run that begins takes this moment. It stays `promised` until the run ends: a
+//! destructor or a listener may hold the run up.
 //!
 //! # Invariants
 //!

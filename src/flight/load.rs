@@ -92,7 +92,7 @@ pub(crate) enum Verdict<K, V> {
     Overdue,
 }
 
-/// The first write that revoked a load.
+/// What has revoked a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevokedBy {
     /// A write that does not depend on what was there: `insert`, `invalidate`.
@@ -212,7 +212,7 @@ impl<K, V> Load<K, V> {
         self.current.store(false, Ordering::Relaxed);
     }
 
-    /// Which write revoked it first.
+    /// What revoked it first.
     pub(crate) fn revoked(&self) -> Option<RevokedBy> {
         self.state().revoked
     }

@@ -11,7 +11,7 @@
 //!
 //! # The states of a load
 //!
-//! | event | Led: a guard is out | Offered: a waiter was offered the lead | Ended |
+//! | what happens | Led: a guard is out | Offered: a waiter was offered the lead | Ended |
 //! |-------|------|---------|------|
 //! | a call claims the key | joins | joins; or it is a compute, and passes another one whose thread sleeps: Led | a new load |
 //! | `fill` | the value is stored and published; a waiter that wants a turn is offered the lead (Offered), else Ended | – | – |

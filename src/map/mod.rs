@@ -156,7 +156,7 @@ impl<K, V> Map<K, V> {
         self.shards[shard].lock()
     }
 
-    /// Gives the live nodes of the next group of a visit; false, and none, at its end.
+    /// Gives the nodes of the next group of a visit; false, and none, at its end.
     ///
     /// A caller without the lock needs the pin.
     pub(crate) fn next_group(

@@ -97,7 +97,7 @@ impl<K, V> Slab<K, V> {
         of(Node::<K, V>::shape(columns)) + of(entries(columns))
     }
 
-    /// Makes a live node from what its writer has prepared, with an entry of its own.
+    /// Makes a node from what its writer has prepared, with an entry of its own.
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
     pub(crate) fn place(
@@ -115,7 +115,7 @@ impl<K, V> Slab<K, V> {
         unsafe { Self::write(columns, slot, new, times, entry) }
     }
 
-    /// Makes a live node that succeeds to the entry of `old`, a node of this slab.
+    /// Makes a node that succeeds to the entry of `old`, a node of this slab.
     #[inline(always)]
     pub(crate) fn succeed(
         &mut self,

@@ -1,4 +1,4 @@
-//! Look-ups: one flow for `get`, `get_ref`, `peek_ref`, `contains_key` and `get_many`.
+//! Look-ups: one flow for `get`, `get_ref`, `peek_ref` and `contains_key`, and parts of `get_many`.
 //!
 //! # How it works
 //!

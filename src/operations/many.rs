@@ -6,7 +6,7 @@
 //! prefetched. Then, under one pin, the nodes that the groups name are prefetched. Then keys are
 //! compared. So the batch waits for memory once, not once for each key. The clock is read once for
 //! the batch, after the last node was found: an entry that is live then was live when it was
-//! found. What a hit and a miss do is the code of all look-ups (`find`).
+//! found. What a hit and a miss note is the code of all look-ups (`find`).
 //!
 //! A key whose entry may have expired is looked up again by itself, as by `get`, after the pin was
 //! dropped: this may run destructors. If reads move deadlines, every key is looked up by itself,
@@ -101,8 +101,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 None => self.note_miss::<true>(),
                 Some(_) if time::is_due(now, deadline) => due |= 1 << at,
                 Some(node) => {
-                    answer = Some(serve(node));
                     self.note_hit::<true>(node, &pin);
+                    answer = Some(serve(node));
                 }
             }
             answers.push(answer);

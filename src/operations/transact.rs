@@ -62,8 +62,8 @@ pub(crate) enum Decision<A, D> {
 pub(crate) enum Tried<A, D> {
     /// The transaction is done.
     Done(D),
-    /// Nothing was changed, since the answers do not fit what the key has by now: the transaction
-    /// starts over.
+    /// The answers do not fit what the key has by now: the transaction starts over. Nothing was
+    /// changed, but that a due deadline may be claimed.
     Again(A),
 }
 

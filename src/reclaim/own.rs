@@ -94,7 +94,7 @@ pub(super) struct Record {
     /// 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic64::AtomicU64,
     /// Dangles once the domain is dropped.
-    home: Weak<Mutex<Vec<Arc<Record>>>>,
+    records: Weak<Mutex<Vec<Arc<Record>>>>,
 }
 
 /// The value of a record that is not pinned; never an epoch.
@@ -149,7 +149,7 @@ impl Domain {
         let record = Arc::new(Record {
             pinned: AtomicU64::new(NONE),
             further: atomic64::AtomicU64::new(0),
-            home: Arc::downgrade(&self.records),
+            records: Arc::downgrade(&self.records),
         });
         self.records.lock().push(Arc::clone(&record));
         record
@@ -250,7 +250,7 @@ impl Record {
     /// an orphan, and the orphans before it whose pins have ended go.
     pub(super) fn unregister(self: &Arc<Self>) {
         let is_pinned = self.is_pinned();
-        if let Some(records) = self.home.upgrade() {
+        if let Some(records) = self.records.upgrade() {
             records.lock().retain(|record| {
                 if Arc::ptr_eq(record, self) {
                     is_pinned
@@ -281,7 +281,7 @@ impl Registration {
 
     /// Whether its domain still exists.
     pub(super) fn is_wanted(&self) -> bool {
-        self.0.home.strong_count() > 0
+        self.0.records.strong_count() > 0
     }
 
     /// Whether the thread holds a pin by it.

@@ -1,4 +1,4 @@
-//! The *crew*: the threads of the crate. All caches of the process share them.
+//! The *crew*: the threads that all caches of the process share.
 //!
 //! # How it works
 //!

@@ -168,7 +168,7 @@ impl Spans {
     /// each once, even if the jump is longer than a turn.
     pub(crate) fn passed(self, level: usize, then: u64, now: u64) -> u64 {
         let start = self.hand(level, then) + lead(level);
-        ring(level, start, ticks(then, now, self.shift(level)))
+        buckets_from(level, start, ticks(then, now, self.shift(level)))
     }
 
     /// The buckets of a level, one bit each, whose entries are linked again when the clock goes
@@ -179,7 +179,7 @@ impl Spans {
             return 0;
         }
         let start = self.hand(level, now);
-        ring(level, start, ticks(now, then, self.shift(level)))
+        buckets_from(level, start, ticks(now, then, self.shift(level)))
     }
 
     /// The latest moment at which an entry with this deadline (not `NEVER`) is flushed, as filed at
@@ -222,7 +222,7 @@ const fn full(level: usize) -> u64 {
 }
 
 /// `count` buckets of a level from `start` on (below twice its length), one bit each.
-fn ring(level: usize, start: u32, count: u64) -> u64 {
+fn buckets_from(level: usize, start: u32, count: u64) -> u64 {
     let len = BUCKETS_PER_LEVEL[level];
     if count >= u64::from(len) {
         return full(level);

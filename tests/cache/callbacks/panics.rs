@@ -423,3 +423,23 @@ fn destructors_of_clones_that_remove_made_in_vain_are_contained() {
     CACHE.set(None);
     assert!(removed.is_ok_and(|value| value.is_some()));
 }
+
+/// A value whose clone panics.
+struct Unclonable;
+
+impl Clone for Unclonable {
+    fn clone(&self) -> Self {
+        panic!("told to panic");
+    }
+}
+
+#[test]
+fn a_read_counts_though_the_clone_panics() {
+    hide_scripted_panics();
+    let cache = Cache::builder().record_stats().build();
+    cache.insert(KEY, Unclonable);
+    panics(|| cache.get(&KEY));
+    assert_eq!(cache.stats().hits(), 1);
+    panics(|| cache.get_many([&KEY]));
+    assert_eq!(cache.stats().hits(), 2, "get_many");
+}
