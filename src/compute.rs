@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// What the closure of a compute call returns: what to do with the entry. Later versions may add
 /// operations.
 ///
-/// If the entry that the closure saw expires or is evicted while the closure runs, `Put` stores the
-/// value as a new entry, as `insert` does for an absent key: the policy is asked as for a creation,
-/// and no lifetime of the former entry stays. The listener has got the former value as `Expired` or
-/// `Size`, and the result is [`CompResult::Inserted`].
+/// The entry that the closure saw may expire or be evicted while the closure runs. Then `Put`
+/// stores the value as a new entry, as `insert` does for an absent key: the policy is asked as for
+/// a creation, and no lifetime of the former entry stays. The listener has got the former value as
+/// `Expired` or `Size`, and the result is [`CompResult::Inserted`].
 ///
 /// ```
 /// use wheelhouse::Cache;

@@ -194,18 +194,18 @@ impl fmt::Display for RemovalCause {
 /// calls that wait for listeners are [`run_pending_tasks`](crate::Cache::run_pending_tasks) and the
 /// drop of the last handle: release such a lock before them. With `Caller`, each call that removes
 /// an entry waits for the listener (also a read that expires one, where no thread maintains the
-/// cache): a thread that holds a lock which the listener takes would wait for itself.
+/// cache). A thread that holds a lock which the listener takes would wait for itself.
 ///
 /// # Listeners that load
 ///
 /// A listener may call any method of any cache, also one that waits for a load. A call that waits
 /// for the listener then waits for that load, too. If the calling thread leads the load, the call
 /// waits no longer. If no thread leads it (it is a lease, or a task between two polls), the calling
-/// thread may be the one that has to end it: then the call waits for a second at most, and returns
-/// before the listener has heard. With `Caller`, the listener may run on the thread of the call. If
-/// that thread runs tasks, a listener must not wait there for a load that is one of them: nothing
-/// ends such a wait, as in any other code that blocks this thread. On a reload thread, it must not
-/// wait for a thread that waits for a [`refresh`](crate::LoadingCache::refresh).
+/// thread may have to end it. Then the call waits for a second at most, and returns before the
+/// listener has heard. With `Caller`, the listener may run on the thread of the call. If that
+/// thread runs tasks, a listener must not wait there for a load that is one of them: nothing ends
+/// such a wait, as in any other code that blocks this thread. On a reload thread, it must not wait
+/// for a thread that waits for a [`refresh`](crate::LoadingCache::refresh).
 ///
 /// ```
 /// use std::collections::BTreeMap;

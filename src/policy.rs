@@ -183,9 +183,9 @@ impl<K, V, S> Policy<'_, K, V, S> {
     /// settings, so an empty cache of the same settings tells it.
     ///
     /// A cache of 10,000 entries or more for each core takes between 10 % less and 10 % more. The
-    /// difference comes from memory that is kept for growth: the table doubles, so it takes 13 to
-    /// 26 bytes for each entry, of which 18 are counted; and a sixteenth of the slots for entries
-    /// is taken to be free. A smaller cache takes more, and each cache a few kilobytes for itself.
+    /// difference comes from memory that is kept for growth. The table doubles, so it takes 13 to
+    /// 26 bytes for each entry, of which 18 are counted. A sixteenth of the slots for entries is
+    /// taken to be free. A smaller cache takes more, and each cache a few kilobytes for itself.
     /// Between two maintenance passes there are also removed values that are not yet freed;
     /// `max_capacity` states how many.
     ///

@@ -182,10 +182,10 @@ const MOST_PARTS: usize = 32;
 /// A part of fewer entries would make the order of eviction coarse.
 const LEAST_PER_PART: u64 = 2_000;
 
-/// The number of parts of a cache, a power of two: about one for two cores, and one where
-/// something matters more than many cores. That is the order of use under `Lru`; a listener that
-/// each call tells of what it evicts; and, where no thread wakes the cache, that each call's help
-/// reaches all that is due and all that waits to be freed.
+/// The number of parts of a cache, a power of two: about one for two cores, and one where something
+/// matters more than many cores. That is the order of use under `Lru`; or a listener that each call
+/// tells of what it evicts. Where no thread wakes the cache, it is that each call's help reaches
+/// all that is due, and all that waits to be freed.
 fn parts<K, V>(settings: &Settings<K, V>, cores: usize) -> usize {
     let is_lru = settings.eviction_policy == Some(EvictionPolicy::Lru);
     let tells = settings.listener.is_some() && settings.delivery == Delivery::Caller;

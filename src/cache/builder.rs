@@ -212,7 +212,7 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
     /// size. An entry that is heavier than the whole cache is removed with the cause
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
-    /// other entry; the value that it replaced has left as `Replaced`.
+    /// other entry. The value that it replaced has left as `Replaced`.
     ///
     /// To bound the memory, add what the cache itself needs for each entry
     /// ([`Policy::memory_per_entry`](crate::Policy::memory_per_entry)) to what key and value have

@@ -235,9 +235,9 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// # Cost
     ///
     /// No allocation. If the entry has a deadline, mostly one reading of the clock. The read takes
-    /// a lock if it moves the deadline to an earlier moment or to never; if a policy moves it in a
-    /// cache that also has a `time_to_live` or a `time_to_idle`; and when a thread first reads the
-    /// cache. It writes shared memory in these cases:
+    /// a lock if it moves the deadline to an earlier moment or to never, and when a thread first
+    /// uses the cache. In a cache that also has a `time_to_live` or a `time_to_idle`, each move by
+    /// a policy takes it. It writes shared memory in these cases:
     ///
     /// - it moves the deadline, or finds an expired entry, or renews the exact clock;
     /// - it is the first read of the entry for a while, or any read under

@@ -29,17 +29,17 @@
 //!    posting: one queue, one deliverer.
 //! 2. A posted node is freed only after it was delivered: only [`deliver`](Notifier::deliver) gives
 //!    nodes back.
-//! 3. If the queue is not empty, one of these is true: a thread delivers, and will look at the
-//!    queue again; a delivery is offered; the last deliverer has stopped at its limit, and is about
-//!    to offer one; no thread was asked to deliver since the last post.
+//! 3. If the queue is not empty, a thread delivers, and will look at the queue again; or a delivery
+//!    is offered, or about to be: the last deliverer has stopped at its limit. Or no thread was
+//!    asked to deliver since the last post.
 //! 4. A delivery is offered from a successful [`begin_offer`](Notifier::begin_offer) to the end of
 //!    the delivery that was offered, or to its refusal. So one is offered at a time.
 //!
 //! # Cost
 //!
-//! A post copies 16 bytes for each notification, under a lock of the notifier's own that is taken
-//! once for each pass, and moves none of those that wait; where the listener keeps up, it allocates
-//! nothing. A delivery takes that lock a few times for each chunk. The queue has no bound, since no
+//! A post copies 16 bytes for each notification, and moves none of those that wait. Where the
+//! listener keeps up, it allocates nothing. A pass takes the notifier's own lock for it once. A
+//! delivery takes that lock a few times for each chunk. The queue has no bound, since no
 //! notification may be lost and no caller may wait for a slow listener: a listener that never
 //! returns keeps every removed value in memory.
 
@@ -311,8 +311,9 @@ impl<K, V> Notifier<K, V> {
     /// Waits until `most` were delivered, or all that were posted. Calls `tell` unless the listener
     /// is told, or soon will be. False if `tell` says that it never will.
     ///
-    /// Ends early, too, if the thread that delivers waits for a load that the calling thread leads;
-    /// or, for long, for one that no thread leads: the calling thread may be the one to end it.
+    /// Ends early, too, if the thread that delivers waits for a load that the calling thread leads.
+    /// If it waits for long for one that no thread leads, the calling thread may be the one to end
+    /// it.
     fn wait_for(
         &self,
         most: u64,

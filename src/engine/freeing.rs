@@ -6,9 +6,9 @@
 //!
 //! An item is retired after it has left the map, the wheel and the size policy, and after the
 //! listener was called for it. The pass *seals* what was retired: it begins a grace period. The
-//! grace period covers readers. The drain covers pointers that readers and writers left behind
-//! in buffers: after the grace period no thread adds such a pointer any more, so one complete drain
-//! of every buffer, begun after it, has taken the last of them.
+//! grace period covers readers. The drain covers pointers that readers and writers left behind in
+//! buffers. After the grace period no thread adds such a pointer any more. So one complete drain of
+//! every buffer, begun after it, has taken the last of them.
 //!
 //! # Invariants
 //!

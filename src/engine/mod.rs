@@ -10,8 +10,8 @@
 //! notifications; the one waker. What the parts weigh together is at most the bound ([`room`]).
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
-//! events to the timer wheel and to the size policy, removes entries that are due and victims of
-//! the size policy, and collects notifications for the listener, and what is to be freed.
+//! events to the timer wheel and to the size policy, and removes entries that are due and victims
+//! of the size policy. It collects notifications for the listener, and what is to be freed.
 //!
 //! # How a pass works
 //!
@@ -21,7 +21,7 @@
 //! 1. *start drain*: if the grace period of what was retired is over, this pass begins a drain
 //!    ([`freeing`]);
 //! 2. *drain*: the read rings go to the size policy, and the batches of the shards, in turn, to the
-//!    wheel and the size policy; for an exact order of use, the rings again before each batch;
+//!    wheel and the size policy. For an exact order of use, the rings go again before each batch;
 //! 3. *expire*: what the wheel finds due leaves the map as `Expired`. The wheel's time advances
 //!    before it links an entry or looks for one;
 //! 4. *evict*: while the cache is over its bound, what else is due leaves, then the victims of the
@@ -42,16 +42,16 @@
 //! # Invariants
 //!
 //! 1. The wheel and the size policy of a part, and the entries of its shards, change under the
-//!    maintenance lock of that part only; but a writer may name a node in an entry (entry 3). A
+//!    maintenance lock of that part only. But a writer may name a node in an entry (entry 3). A
 //!    thread holds one of these locks at a time, but for [`Engine::set_max_capacity`], which takes
 //!    the others while it holds the first.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
-//! 3. A node is retired when three things have happened: it has left the map; it has left the wheel
-//!    and the queues, or another node has taken over its entry; and the listener was called for it.
-//!    It is freed after a grace period that is followed by a complete drain of all rings and all
-//!    batches. Until then, a batch may still hold the event `Rescheduled` of a node that a pass has
-//!    removed, and a ring may hold a read of any removed node.
+//! 3. A node is retired when it has left the map, and the listener was called for it; and it has
+//!    left the wheel and the queues, or another node has its entry. It is freed after a grace
+//!    period that is followed by a complete drain of all rings and all batches. Until then, a batch
+//!    may still hold the event `Rescheduled` of a node that a pass has removed, and a ring may hold
+//!    a read of any removed node.
 //! 4. A node is Dead exactly from the moment at which a pass has unlinked its entry everywhere, and
 //!    Succeeded from the moment at which another node has its entry.
 //! 5. A pass runs no user code but the ticker's. If that panics, the pass continues with the last

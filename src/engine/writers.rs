@@ -13,8 +13,8 @@
 //! | a read that has moved a deadline under its shard's lock | the batch has reached the soft limit | no | none: it holds a pin | no |
 //!
 //! A run is *due for callers* if its moment has come, and no thread wakes the cache; or if the
-//! scheduler thread is late by far: a destructor or a ticker holds it up, of this cache or of
-//! another one. DESIGN.md has a figure of the functions of a writer.
+//! scheduler thread is late by far. A destructor or a ticker of any cache may hold it up. DESIGN.md
+//! has a figure of the functions of a writer.
 //!
 //! # Where no thread wakes the cache
 //!
@@ -27,13 +27,13 @@
 //!
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
-//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes,
-//! also if it has to wait for the maintenance lock, until its batch is within it; for values that a
+//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes
+//! until they are within it, also if it has to wait for the maintenance lock. For values that a
 //! reader holds it waits 8 ms at most. It first yields its processor: the holder of the lock may
 //! have been preempted in the middle of a pass.
 //!
 //! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
-//! limit: by one for each node at most, since one event tells of all moves until it is taken.
+//! limit. It is one for each node at most, since one event tells of all moves until it is taken.
 
 use super::delivery::CALLS_PER_TURN;
 use super::freeing::FREED_PER_RUN_PASS;

@@ -3,10 +3,10 @@
 //! # How it works
 //!
 //! A table of groups of eight ghosts, addressed by the hash. A ghost has 15 bits of fingerprint,
-//! one bit that says whether the entry expired (else it was evicted), and two stamps: of its last
-//! use by the policy's `order`, and of its removal by its `evictions`. In a full group, a new ghost
-//! replaces the one whose entry left first. The table has room for twice as many ghosts as there
-//! are resident entries, so a key can be gone for two turnovers and still be known.
+//! one bit that says whether the entry expired (else it was evicted), and two stamps. They are
+//! those of its last use by the policy's `order`, and of its removal by its `evictions`. In a full
+//! group, a new ghost replaces the one whose entry left first. The table has room for twice as many
+//! ghosts as there are resident entries, so a key can be gone for two turnovers and still be known.
 //!
 //! # Periods
 //!
@@ -23,8 +23,8 @@
 //! # Invariants
 //!
 //! 1. A slot whose fingerprint is 0 is free, and no key's fingerprint is 0.
-//! 2. No stamp of a ghost is older than 192 periods, so none is misread: the end of a period of
-//!    either kind visits a 64th of the table and drops the ghosts that are more than
+//! 2. No stamp of a ghost is older than 192 periods, so none is misread. The end of a period of
+//!    either kind visits a 64th of the table. It drops the ghosts that are more than
 //!    [`GHOST_PERIODS`] periods old by either stamp.
 //!
 //! Cost: 8 bytes for each resident entry, 1 KiB at least; half a cache line for each eviction and

@@ -21,7 +21,7 @@
 //!
 //! The *tail* is the oldest part of the protected queue, a twentieth of the cache. A smaller
 //! protected queue would lose the hits of the tail first. Until the first eviction, and after the
-//! cache fell to half its bound, the cache is *filling*: new keys go to the protected queue, the
+//! cache fell to half its bound, the cache is *filling*. New keys go to the protected queue, the
 //! tail is one entry, and each use moves an entry to the newest end of that queue. So at the first
 //! eviction the oldest entries are those that were unused for longest.
 //!
@@ -45,9 +45,9 @@
 //!    exactly one of window, protected queue and tail.
 //! 2. If the protected queue has an entry, so has the tail when a call has returned.
 //! 3. `mark` of an entry is the stamp of its last use by `order`.
-//! 4. The work of one call is bounded: at most [`DEMOTIONS_PER_CALL`] entries are demoted,
+//! 4. The work of one call is bounded. At most [`DEMOTIONS_PER_CALL`] entries are demoted.
 //!    [`TAIL_MOVES_PER_DEMOTION`] entries move to the tail before the first demotion and after each
-//!    one, and a 64th of the ghosts is visited for each period that ends. Later calls do the rest;
+//!    one. For each period that ends, a 64th of the ghosts is visited. Later calls do the rest;
 //!    until then `victim` takes from the tail first. At most [`KEPT_PER_CALL`] entries are promoted
 //!    for their uses. While the cache is shrinking, at most [`SPARED_PER_CALL`] entries go back to
 //!    the newest end, too.

@@ -77,9 +77,9 @@ pub enum EvictionPolicy {
     /// The policy is LIRS (Jiang and Zhang, SIGMETRICS 2002) with two additions. A window for new
     /// entries adapts its size as in ARC (Megiddo and Modha, FAST 2003) and DLIRS (Li, SYSTOR
     /// 2018). Set dueling (Qureshi and others, ISCA 2007) measures, while the cache runs, which
-    /// entries to promote. An entry that was used clearly more than the others stays in any case,
-    /// and so does the one that was used last, unless the entry that would leave in its place was
-    /// used clearly more. Reads of one entry with nothing between them count as one use.
+    /// entries to promote. An entry that was used clearly more than the others stays in any case.
+    /// So does the one that was used last, unless the entry that would leave in its place was used
+    /// clearly more. Reads of one entry with nothing between them count as one use.
     ///
     /// # Cost
     ///

@@ -246,7 +246,7 @@ impl<K, V> Load<K, V> {
         self.began.store(now, Ordering::Relaxed);
     }
 
-    /// Whether a call with this ticket may lead from now on: no leader is at work, and no other
+    /// Whether a call with this ticket may lead from now on. No leader is at work, and no other
     /// waiter was offered the lead; or the call takes turns, and may pass the waiter to which it
     /// was offered, which sleeps. Under the shard's lock, of a current load.
     /// [`take_lead`](Self::take_lead) follows in the same hold.

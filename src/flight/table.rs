@@ -1,7 +1,7 @@
 //! The loads of one shard, found by the hash of the key.
 //!
-//! Keys are compared outside of the shard's lock: a transaction that finds loads with its key's
-//! full hash, whose keys it has not compared yet, copies their addresses, releases the lock,
+//! Keys are compared outside of the shard's lock. A transaction may find loads with its key's full
+//! hash, whose keys it has not compared yet. Then it copies their addresses, releases the lock,
 //! compares the keys, and starts again.
 
 use super::load::{Load, RevokedBy};

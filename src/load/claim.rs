@@ -94,7 +94,7 @@ pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(crate) may_wait: bool,
     /// If a task or a reload thread runs the code of the call's load, which outcomes of that the
     /// call accepts. It waits for it as for the load of another call, from before the code runs,
-    /// but not for ever: it times out if its own load is late, or the second load of other calls.
+    /// but not for ever. It times out if its own load is late, or the second load of other calls.
     pub(crate) elsewhere: Option<Want>,
     /// The place in the order of waiters, drawn when the call first waits.
     ticket: Option<Ticket>,

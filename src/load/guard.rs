@@ -2,9 +2,10 @@
 //!
 //! It does that by [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
-//! longest; that of a loader tells its waiters a failure. The guard of a call has a borrow of the
-//! cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to another
-//! thread: that of a [`Lease`](crate::Lease), of a reload, or of a load in a task ([`ToCache`]).
+//! longest; the guard of a loader tells its waiters a failure. The guard of a call has a borrow of
+//! the cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to
+//! another thread: that of a [`Lease`](crate::Lease), of a reload, or of a load in a task
+//! ([`ToCache`]).
 //!
 //! While a load ends, user code may drop the last handle of the cache. So an end first visits the
 //! cache, and leaves it when the load has ended, also by a panic: the visit is declared before the

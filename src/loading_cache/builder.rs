@@ -129,7 +129,7 @@ impl<K, V, E, S> LoadingBuilder<K, V, E, S> {
     /// ready one. By default no error is remembered.
     ///
     /// While an error is remembered, `get` and `get_async` return it at once, as
-    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`; `get_all` and
+    /// [`LoadError::Failed`](crate::LoadError::Failed) with the same `Arc`. `get_all` and
     /// `get_all_async` return it if one of their absent keys has one, after they have loaded the
     /// others. After that time the next miss calls the loader again.
     /// [`refresh`](LoadingCache::refresh) calls it in any case, and the methods of

@@ -1,8 +1,8 @@
-//! A shard: a writer's look-up in it, which takes no lock; and the shard under its lock, where a
-//! writer puts nodes in, replaces them and takes them out, and lists the loads of keys. Each change
-//! leaves an event for the maintenance pass, but for what the pass takes out itself, for a deadline
-//! that moves later, and for one that moves while an event tells of a move already. A removal takes
-//! the place of the event that the node came, if that is the last one. No other event is lost.
+//! A shard. A writer looks a key up in it without a lock. Under the shard's lock a writer puts
+//! nodes in, replaces them and takes them out, and lists the loads of keys. Each change leaves an
+//! event for the maintenance pass. It leaves none if the pass takes the entry out itself, if a
+//! deadline moves later, or if an event tells of a move already. A removal takes the place of the
+//! event that the node came, if that is the last one. No other event is lost.
 
 use super::Garbage;
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};

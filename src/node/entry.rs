@@ -3,9 +3,9 @@
 //!
 //! # How it works
 //!
-//! A replacement brings a new node, since readers may still hold the former one. The entry stays
-//! where it is: the new node takes it over, so the pass need not touch its neighbours, unless the
-//! new deadline belongs in another bucket of the wheel or the size policy moves the entry because
+//! A replacement brings a new node, since readers may still hold the former one. The new node takes
+//! the entry over, which stays where it is. So the pass touches its neighbours only if the new
+//! deadline belongs in another bucket of the wheel, or if the size policy moves the entry because
 //! it was used. Lists link entries; an entry knows its current node.
 //!
 //! ```text
@@ -22,18 +22,18 @@
 //!
 //! 1. An [`EntryPtr`] points to an initialised entry until its last node is given back. Earlier
 //!    nodes of the entry may be freed after the last one. A thread that can still reach an earlier
-//!    node holds a pin from before the last node left the map; or it found the node in a ring or
-//!    batch, and these are drained before the last node is freed (engine 3).
-//! 2. Only the holder of the maintenance lock reads and writes an entry, but for two cases: its
-//!    writer makes it, under the shard's lock, before its first node is published; and a writer may
-//!    look which node is named, and name the next, under the shard's lock (3).
+//!    node holds a pin from before the last node left the map. Or it has found the node in a ring
+//!    or batch, which is drained before the last node is freed (engine 3).
+//! 2. Only the holder of the maintenance lock reads and writes an entry, but for two cases, both
+//!    under the shard's lock. Its writer makes it, before its first node is published. A writer may
+//!    look which node is named, and name the next (3).
 //! 3. `node` is the last of the entry's nodes that the pass has heard of, or need not hear of. The
 //!    pass names a node when it applies the event by which that replaced another. A writer names
-//!    one itself where the event need not tell of more than a use, and only if the entry names the
-//!    node that it replaces: then no event waits by which the pass names one. The node that is
-//!    named is not retired while the entry is linked, or while an event waits by which another node
-//!    follows it; and only the holder of the maintenance lock retires nodes. So what that thread
-//!    has read here it may use until it drains a batch.
+//!    one itself where the event need not tell of more than a use, and if the entry names the node
+//!    that it replaces. Then no event waits by which the pass names one. The node that is named is
+//!    not retired while the entry is linked, or while an event waits by which another node follows
+//!    it. Only the holder of the maintenance lock retires nodes. So what that thread has read here
+//!    it may use until it drains a batch.
 #![allow(unsafe_code)]
 
 use super::address::{AtomicHigh, Parts, parts, prefetch_to_write, whole};

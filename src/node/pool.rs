@@ -44,8 +44,8 @@ const MAX_CHUNKS: usize = if ONE_SLOT_CHUNKS { 1 } else { 64 };
 /// The number of recycled slots, squared, is at most this multiple of the number of slots that are
 /// not free.
 const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
-/// At most this many recycled slots return to their regions at a time, under the owner's lock; or,
-/// if that is more, twice as many as were just returned to the pool, which is enough
+/// At most this many recycled slots return to their regions at a time, under the owner's lock. Or
+/// it is twice as many as were just returned to the pool, if that is more: this is enough
 /// (`has_few_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 

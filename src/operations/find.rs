@@ -58,9 +58,9 @@ impl<K, V> Judged<K, V> {
 
 /// Look-ups. With `IS_READ` they count as reads.
 ///
-/// Each function calls `serve` with the entry that it finds, and returns what that returns: so a
-/// value that is cloned passes through no memory, nor does the reference from which it is cloned.
-/// `serve` also gets a moment that is not before now, if one was read to judge the entry.
+/// Each function calls `serve` with the entry that it finds, and returns the answer. So neither a
+/// cloned value passes through memory, nor the reference from which it is cloned. `serve` also gets
+/// a moment that is not before now, if one was read to judge the entry.
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     /// Finds the live entry of a key: the fast path, see the module docs.
     // Not without optimization: there each caller's frame would have room for a value of each arm.

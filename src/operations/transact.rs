@@ -1,5 +1,5 @@
-//! The one transaction on the entry of a key: each write and each removal of a key, the begin of a
-//! load, and each end of a load that stores, moves or removes the entry.
+//! The one transaction on the entry of a key. It is each write and each removal of a key, the begin
+//! of a load, and each end of a load that changes the entry.
 //!
 //! No user code (`Eq`, a policy, a closure, `Clone`) may run under a shard's lock, and what such
 //! code has seen must still be true when the change is made. So a transaction takes these steps,

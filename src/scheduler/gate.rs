@@ -13,8 +13,8 @@
 //! everything; until the deliverers have left, too. Then it has the last reference, and drops the
 //! cache.
 //!
-//! The dropping thread does this itself, unless it must not wait: it is inside a gate or a
-//! listener, it is one of the crew, or a thread for which it would wait needs a load that it leads.
+//! The dropping thread does this itself, unless it must not wait. It must not inside a gate or a
+//! listener, as one of the crew, or if a thread for which it would wait needs a load that it leads.
 //! Then the crew does it ([`Job::End`]), and the drop returns at once. If that thread needs a load
 //! that no thread leads, the dropping thread may hold the lease: it waits for a second at most.
 //!

@@ -16,13 +16,12 @@
 //!
 //! # Waits for a thread
 //!
-//! A thread may wait for another thread rather than for a load: until notifications are delivered,
-//! for the thread that delivers just now, which may wait for a load inside the listener; or, at the
-//! end of a cache, for threads at work on it. It looks where that leads at intervals
-//! ([`NotedWait::lasts`]). If there is a cycle, it waits no longer. If there is a load that no
-//! thread leads, the thread may be the very one that has to end it: the lease is in its hands, or
-//! the task is its own. Nothing shows that, so it waits for a limited time ([`PATIENCE`]). Such a
-//! wait refuses no other.
+//! A thread may wait for another thread rather than for a load. That one may deliver notifications
+//! just now, and wait for a load inside the listener. Or it may be at work on a cache that ends. It
+//! looks where that leads at intervals ([`NotedWait::lasts`]). If there is a cycle, it waits no
+//! longer. If there is a load that no thread leads, the thread may be the very one that has to end
+//! it: the lease is in its hands, or the task is its own. Nothing shows that, so it waits for a
+//! limited time ([`PATIENCE`]). Such a wait refuses no other.
 
 use super::place::{self, Stage};
 use crate::atomic64::AtomicU64;

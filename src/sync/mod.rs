@@ -2,12 +2,13 @@
 //!
 //! What a model runs imports them from here and needs no `cfg`. A few files use the standard
 //! library's own, where no model looks: threads of the system, `static`s, which outlive a model,
-//! and clocks. `tests/source/imports.rs` lists these files. With `--cfg wheelhouse_loom` the types
-//! come from [loom](https://docs.rs/loom), which runs a model under every interleaving up to a
-//! bound; with `--cfg wheelhouse_shuttle` from [shuttle](https://docs.rs/shuttle), which runs
-//! larger models under many random interleavings; otherwise from the standard library and
-//! `parking_lot`. The explorers' types are wrapped to look like the plain ones, never the reverse.
-//! Only the package `models`, which builds these sources once more, depends on the two explorers.
+//! and clocks. `tests/source/imports.rs` lists these files. The types come from the standard
+//! library and `parking_lot`. With `--cfg wheelhouse_loom` they come from
+//! [loom](https://docs.rs/loom), which runs a model under every interleaving up to a bound; with
+//! `--cfg wheelhouse_shuttle`, from [shuttle](https://docs.rs/shuttle), which runs larger models
+//! under many random interleavings. The explorers' types are wrapped to look like the plain ones,
+//! never the reverse. Only the package `models`, which builds these sources once more, depends on
+//! the two explorers.
 //!
 //! There are two kinds of lock: `Mutex`, for holds that may last a while, and `ShortMutex`
 //! (`latch`). A thread waits for a future by a `Parker` ([`block`]); [`cycle`] finds threads that
@@ -89,10 +90,9 @@ mod latch_parts {
     }
 }
 
-/// The atomics of the epochs. The fence of a pin and that of a grace period have a name each, so
-/// that a model can take one of them away. loom steps over the epochs: each operation begins with
-/// the full fence of a pin, which could hide an ordering of the map that is too weak. They have
-/// models of their own (`models/loom/grace/`).
+/// The atomics of the epochs. A model can take one of the two fences away, since each has a name.
+/// loom steps over the epochs: the full fence of a pin, with which each operation begins, could
+/// hide a too weak ordering of the map. The epochs have models of their own (`models/loom/grace/`).
 #[cfg_attr(feature = "crossbeam-epoch", allow(unused_imports))]
 pub(crate) mod epoch_atomics {
     #[cfg(wheelhouse_loom)]

@@ -22,12 +22,11 @@
 //!    The age counts from a counter that was read before `n`, so a thread that is suspended between
 //!    `n` and `c` publishes an anchor that is already old. The error of the rate and changes of the
 //!    kernel's rate can add two fifths.
-//! 3. *It never goes back*, in a thread or from one thread to another that it has told something:
-//!    `offset` never falls, what a thread has learnt is loaded before its counter is read, and a
-//!    thread that takes an anchor publishes it before it answers. A reading that does not wait for
-//!    the loads before it ([`now`](Anchor::now) without `after_loads`) keeps this for its own
-//!    thread only: it may be before a reading of another thread, by as much as the processor
-//!    executes ahead.
+//! 3. *It never goes back*, in a thread or from one thread to another that it has told something.
+//!    `offset` never falls. A thread loads what it has learnt before it reads its counter, and
+//!    publishes an anchor before it answers. A reading that does not wait for the loads before it
+//!    ([`now`](Anchor::now) without `after_loads`) keeps this for its own thread only. It may be
+//!    before a reading of another thread, by as much as the processor executes ahead.
 //!
 //! If the counter steps, as on a machine that was suspended, no anchor is fresh any more. If it
 //! stepped back, it lies far below the end of an anchor that was published before. If it stepped

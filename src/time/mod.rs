@@ -67,10 +67,9 @@ pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 /// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 
-/// On the default clock, where a coarse one is trusted, a read leaves a deadline that a shorter
-/// idle limit would move by less than this, and than an eighth of the limit: so many threads that
-/// read one key rarely write to it. With the lag of the reading, that is within the 50 µs of the
-/// docs.
+/// A read leaves a deadline that a shorter idle limit would move by less than this, and than an
+/// eighth of the limit, on the default clock with a trusted coarse one. So many threads that read
+/// one key rarely write to it. With the lag of the reading, that is within the 50 µs of the docs.
 pub(crate) const EXACT_GRAIN: u64 = 1 << 12;
 
 /// How far apart two readings may lie that belong to the same moment: 1 ms.
@@ -118,10 +117,9 @@ pub(crate) fn instants_apart(from: Instant, to: Instant) -> Duration {
 pub(crate) struct Clock {
     /// The coarse clock; on a ticker, or where it cannot be used, one that no look-up asks.
     coarse: Coarse,
-    /// What the clock shows, unless it is the program's monotonic clock, which so costs no indirect
-    /// call.
+    /// The program's ticker. `None` for the monotonic clock, which costs no indirect call.
     ticker: Option<Box<dyn Ticker>>,
-    /// What that one, or the ticker, showed at cache time 0.
+    /// What the ticker, or the monotonic clock, showed at cache time 0.
     origin: u64,
     /// The instant at cache time 0.
     base: Instant,

@@ -21,7 +21,7 @@
 //!
 //! # Why this is exact
 //!
-//! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets; one turn
+//! Write `t_l(x)` for the tick of `x` in level `l`, and `len_l` for its number of buckets. One turn
 //! of a level is one tick of the level above, so `t_(l+1)(x) = t_l(x) div len_l` up to level 3.
 //!
 //! - *No entry lands under the hand of an upper level.* `d` comes to level `l + 1` only if
@@ -183,7 +183,7 @@ impl Spans {
     }
 
     /// The latest moment at which an entry with this deadline (not `NEVER`) is flushed, as filed at
-    /// `now`: `now` if it is due, else the end of its finest tick, which is the deadline rounded up
+    /// `now`. That is `now` if it is due, else the end of its finest tick: the deadline, rounded up
     /// to a multiple of the resolution.
     #[inline]
     pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {

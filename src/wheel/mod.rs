@@ -44,9 +44,9 @@
 //! 7. No list holds an entry whose node's deadline was `NEVER` when it was linked.
 //!
 //! Two facts follow. An entry becomes pending less than one finest span after its deadline (4). A
-//! pending entry is taken out after finitely many steps: pending buckets take turns; `next_due`
-//! links an entry behind the `pending_end` of its bucket, never into the late bucket; and entries
-//! that the caller adds to the late bucket wait for its next turn.
+//! pending entry is taken out after finitely many steps, since pending buckets take turns.
+//! `next_due` links an entry behind the `pending_end` of its bucket, never into the late bucket.
+//! Entries that the caller adds to the late bucket wait for its next turn.
 //!
 //! # Cost
 //!

@@ -27,11 +27,11 @@
 //!    the version.
 //! 2. A node in the table stands in exactly one word of its hash's home. During a compaction it
 //!    stands in at most two.
-//! 3. A change of a hash's home, or of a node's word within it, has a fixed order: store the new
+//! 3. A change of a hash's home, or of a node's word within it, has a fixed order. Store the new
 //!    words (release); store where the home is now, if that changes; move the version on (release);
-//!    only then null an old word of the same home. So if a reader misses a node that stays in the
-//!    table, the version has changed when the reader reads it again: the null word that made it
-//!    miss was stored after the new version.
+//!    only then null an old word of that home. So if a reader misses a node that stays in the
+//!    table, the reader finds the version changed: the null word that made it miss was stored after
+//!    the new version.
 //! 4. An array or overflow group that was unlinked is handed out as [`TableMemory`], and freed only
 //!    after a grace period.
 //! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
@@ -41,13 +41,12 @@
 //!    [`FREE_WORDS_BESIDE_CHAIN`](writer::FREE_WORDS_BESIDE_CHAIN) free words of its own. So a
 //!    chain is dropped when the entries that needed it have left, even if the table neither grows
 //!    nor shrinks.
-//! 7. A hit by a word that stayed behind where entries have moved away, in a group of the former
-//!    array or in its overflow chain, is true: its node was in the table at a moment within the
-//!    call. For the reader learned of that home before the entries moved; so its search began when
-//!    the node was there. If the node was removed or replaced since, the hit is like one that
-//!    returned just before. The node is not freed meanwhile, since the reader was pinned when it
-//!    left the map (node 1). A miss in such a place does not count, since the move has changed the
-//!    version.
+//! 7. A hit by a *stale* word, which stayed behind in a group of the former array or in its
+//!    overflow chain, is true. Its node was in the table at a moment within the call. For the
+//!    reader learned of that home before the entries moved; so its search began when the node was
+//!    there. If the node was removed or replaced since, the hit is like one that returned just
+//!    before. The node is not freed meanwhile, since the reader was pinned when it left the map
+//!    (node 1). A miss in such a place does not count, since the move has changed the version.
 //! 8. A group of the array that entries are moving to is uninitialised until its unit moves; the
 //!    move clears it first. No reader looks into it as a home before `moved` says so (table 5).
 //! 9. Memory for a growing or shrinking table is allocated before the write that needs it changes

@@ -9,8 +9,8 @@
 //! An insert takes the first null word of the group. A full group turns its last word into a link
 //! to an overflow group. A removal leaves a null word: nothing is shifted, and there are no
 //! tombstones. If it leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a group free beside its
-//! overflow chain, it *compacts* the group, which brings entries of the chain back, and drops the
-//! chain when it is empty: store the new words, move the version on, null the old words (table 3).
+//! overflow chain, it *compacts* the group: entries of the chain come back, and an empty chain is
+//! dropped. The steps are: store the new words, move the version on, null the old words (table 3).
 //!
 //! # Invariants
 //!
