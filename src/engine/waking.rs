@@ -69,7 +69,10 @@ impl Run<'_> {
         clock: &Clock,
     ) -> Option<Duration> {
         let moment = next.unwrap_or(NEVER);
-        self.waking.arrange(moment, retry, || Some(clock.now()))
+        let next = self.waking.arrange(moment, retry, || Some(clock.now()));
+        // The thread may unwind because of another panic.
+        std::mem::forget(self);
+        next
     }
 }
 

@@ -164,6 +164,30 @@ fn a_run_that_a_panic_ends_is_tried_again() {
     );
 }
 
+/// Ends a run when it is dropped.
+struct EndsRun<'a>(&'a Waking);
+
+impl Drop for EndsRun<'_> {
+    fn drop(&mut self) {
+        self.0
+            .begin()
+            .end(Some(5 * SECOND + SECOND / 10), None, &at(5));
+    }
+}
+
+/// It was taken for one that the panic had ended: the waker was told of the retry in place of the
+/// earlier moment.
+#[test]
+fn a_run_that_ends_well_while_its_thread_unwinds_arranges_one_next_run() {
+    let (waking, bell) = waking();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let _ends = EndsRun(&waking);
+        panic!("a panic of the program");
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(bell.rung(), [Duration::from_millis(100)]);
+}
+
 /// A clock that has gone for so many seconds.
 fn at(seconds: u64) -> Clock {
     let ticker = ManualTicker::new();
