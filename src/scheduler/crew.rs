@@ -261,6 +261,8 @@ impl Crew {
         let now = Instant::now();
         if let Some(at) = state.failed_at {
             if now - at < RETRY {
+                // There may have been a thread then, which has ended.
+                self.failed.store(!state.has_threads(), Ordering::Relaxed);
                 return false;
             }
         }

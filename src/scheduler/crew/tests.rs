@@ -123,3 +123,12 @@ fn a_thread_that_always_has_a_run_to_do_watches_those_at_work_all_the_same() {
     }
     refs.iter().for_each(|cache| TEST_CREW.cache_ends(cache));
 }
+
+#[test]
+fn a_start_that_is_not_tried_counts_as_failed() {
+    static TEST_CREW: Crew = Crew::new();
+    // When a thread was there, which has ended since.
+    TEST_CREW.lock().failed_at = Some(Instant::now());
+    TEST_CREW.wake(&CacheRef::idle(), Duration::ZERO);
+    assert!(TEST_CREW.has_failed());
+}
