@@ -471,12 +471,17 @@ impl<K, V> Engine<K, V> {
             self.waking.request_soon(&self.clock);
         }
         self.await_reclaim(part, retired);
-        // The run that the writer has requested offers a delivery, if a thread runs it. If much
-        // waits by now, that thread is late.
+        if tells || self.delivery.is_none() {
+            return;
+        }
+        let waiting = self.notifier.waiting();
         let no_run_comes = stood_for_run || self.waking.scheduler.callers_maintain();
-        let is_late = self.delivery.is_some() && self.notifier.waiting() >= CALLS_PER_TURN;
-        if !tells && (no_run_comes || is_late) {
+        if no_run_comes || waiting >= CALLS_PER_TURN {
+            // If much waits by now, the thread that runs it is late.
             self.offer_or_deliver();
+        } else if waiting > 0 {
+            // A run that the writer has found arranged may be past its deliveries.
+            self.waking.request_soon(&self.clock);
         }
     }
 

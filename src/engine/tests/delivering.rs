@@ -1,8 +1,9 @@
 //! In which order notifications are delivered, and how many together.
 
 use super::super::pass::Plan;
+use super::super::writers::BATCH_HARD_LIMIT;
 use crate::sync::cycle::is_noted;
-use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, Scheduler};
+use crate::{Alarm, Cache, CacheBuilder, MaintenanceTask, ManualTicker, Scheduler};
 use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -165,4 +166,31 @@ fn a_queue_that_is_empty_again_keeps_little_room() {
     assert!(notifier.room() >= 3_000 / 32);
     deliver(&cache, u64::MAX);
     assert!(notifier.room() < 3_000 / 32);
+}
+
+/// The run for the due entries may be past its deliveries: it frees, and has no reason to come
+/// back.
+#[test]
+fn what_a_full_batch_expires_is_delivered_soon() {
+    let time = ManualTicker::new();
+    let cache = builder()
+        .ticker(time.clone())
+        .removal_listener(|_, _, _| {})
+        .build();
+    let engine = cache.engine();
+    let mut keys = (1..).filter(|key| engine.map.shard_of(cache.hash(key)) == 0);
+    cache.insert_with_ttl(0, 0, Duration::from_secs(1));
+    cache.run_pending_tasks();
+    let run = engine.waking.begin();
+    let other_pass = engine.parts[0].state.lock();
+    let most = keys.by_ref().take(BATCH_HARD_LIMIT - 1);
+    most.for_each(|key| cache.insert(key, 0));
+    drop(other_pass);
+    time.advance(Duration::from_secs(5));
+    cache.insert(keys.next().expect("endless"), 0);
+    run.end(engine.next_visit(), None, &engine.clock);
+    assert_eq!(engine.notifier.posted(), 1);
+    let must_be_offered = engine.notifier.begin_offer();
+    engine.notifier.end_offer();
+    assert!(!must_be_offered || !engine.waking.is_unrequested());
 }
