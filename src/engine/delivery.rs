@@ -495,12 +495,15 @@ impl<K, V> Engine<K, V> {
         false
     }
 
-    /// Waits until the shared threads have delivered what waits now. If no thread can be started,
-    /// delivers it itself.
+    /// Waits until the shared threads have delivered what waits now. Delivers it itself on one of
+    /// them, which may be the only one, or if no thread can be started.
     fn await_delivery(&self, keep_waiting: impl FnMut() -> bool) {
         let notifier = &self.notifier;
         if notifier.waiting() == 0 {
             return;
+        }
+        if is_crew_thread() {
+            return self.deliver_here();
         }
         let most = notifier.posted() + EXTRA_DELIVERIES;
         if !notifier.await_delivered(most, || self.offer_delivery(), keep_waiting) {
@@ -520,13 +523,13 @@ impl<K, V> Engine<K, V> {
     }
 
     /// The end of the cache: applies what was written before, and waits until the listener has
-    /// heard of all removals, from the thread that the mode names. A thread of the crew tells it
-    /// itself. False if the listener waits for this thread.
+    /// heard of all removals, from the thread that the mode names. False if the listener waits for
+    /// this thread.
     pub(crate) fn tell_rest(&self) -> bool {
         if !self.drain_last() {
             return true;
         }
-        if self.tells_callers() || is_crew_thread() {
+        if self.tells_callers() {
             self.deliver_here();
         } else {
             self.await_delivery(|| true);

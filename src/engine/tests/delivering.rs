@@ -194,3 +194,31 @@ fn what_a_full_batch_expires_is_delivered_soon() {
     engine.notifier.end_offer();
     assert!(!must_be_offered || !engine.waking.is_unrequested());
 }
+
+/// Brings a cache up to date when it is dropped.
+struct Tidies(Cache<u32, u32>);
+
+impl Drop for Tidies {
+    fn drop(&mut self) {
+        self.0.run_pending_tasks();
+    }
+}
+
+/// Where no other thread can be started, only that thread could take the offer.
+#[test]
+fn a_thread_of_the_crew_waits_for_no_offer() {
+    let (tell, delivered) = mpsc::channel();
+    let cache = builder()
+        .removal_listener(move |&key, _, _| tell.send(key).expect("the test listens"))
+        .build();
+    post(&cache, 1);
+    assert!(cache.engine().notifier.begin_offer());
+    let other = Cache::builder().build();
+    other.insert(1, Tidies(cache.clone()));
+    // The scheduler thread drops the value.
+    other.invalidate(&1);
+    let heard = delivered.recv_timeout(Duration::from_secs(20));
+    // So that the thread goes on in any case.
+    cache.engine().notifier.end_offer();
+    assert_eq!(heard, Ok(1));
+}
