@@ -276,6 +276,15 @@ impl<K, V> Load<K, V> {
         true
     }
 
+    /// A waiter that has heard that it leads has other work first, which may load the key: if it
+    /// was passed, it is called no more. True if the lead is offered to it: then the load is to be
+    /// [revoked](Self::revoke), in the same hold of the shard's lock.
+    pub(crate) fn step_aside(&self, ticket: Ticket) -> bool {
+        let mut state = self.state();
+        state.waiters().turns.end_call(ticket);
+        state.phase == Phase::Offered(ticket)
+    }
+
     /// Whether a waiter would share a value.
     pub(crate) fn has_sharers(&self) -> bool {
         match &self.state().waiters {

@@ -16,7 +16,7 @@
 //! | a call claims the key | joins | joins; or it is a compute, and passes another one whose thread sleeps: Led | a new load |
 //! | `fill` | the value is stored and published; a waiter that wants a turn is offered the lead (Offered), else Ended | – | – |
 //! | `fail`, `keep`, `remove`, drop | published to the waiters that accept it; the first of the others is offered the lead (Offered), else Ended | – | – |
-//! | the waiter claims again | – | Led | – |
+//! | the waiter claims again | – | Led; if it meets a due entry, that leaves first, as by an explicit write | – |
 //! | the waiter leaves | – | as a drop of the guard | – |
 //! | an explicit write | no longer current; the first waiter for a turn looks again | Ended: all look again | – |
 //! | it is overdue, a call claims | a new load; all look again | a new load; all look again | – |

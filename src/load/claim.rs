@@ -471,8 +471,8 @@ struct Begin<'b, K, V, C: ToCache<K, V>> {
     /// Whether the call leads if the key has no load.
     may_lead: bool,
     /// Whether a due entry only leaves, before the call leads or waits: the listener, and
-    /// destructors that run now, may load the key themselves. (Not if this call was offered the
-    /// lead: they would wait for it.)
+    /// destructors that run now, may load the key themselves. A call that was offered the lead
+    /// gives it up.
     expires_first: bool,
     /// Whether the call spins before it joins a load that another thread runs.
     spins: bool,
@@ -554,6 +554,7 @@ where
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
                 if self.expires_first && self.may_lead && !self.is_hit() {
+                    self.step_aside(shard, loads);
                     return Tried::Done(Begun::Expired(self.expire(spot, shard)));
                 }
                 due = Some(spot);
@@ -631,6 +632,15 @@ where
     #[inline]
     fn claim_if_due(&self, node: NodePtr<K, V>) -> bool {
         node.deadline() != NEVER && node.claim_unless_live(self.engine.clock.now()).is_none()
+    }
+
+    /// The call is not the next to lead. If it was offered the lead, all that wait look again.
+    fn step_aside(&self, shard: &mut Shard<'_, K, V>, loads: &mut FoundLoads<K, V>) {
+        if let (Some(load), Some(ticket)) = (loads.load(), self.call.ticket) {
+            if load.step_aside(ticket) {
+                loads.revoke(shard, RevokedBy::Overwrite);
+            }
+        }
     }
 
     /// Another call leads this load: the call joins it, if it may wait.

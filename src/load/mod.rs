@@ -33,3 +33,6 @@ pub(crate) use run::{error_of, fallible, lead, settled};
 pub trait Loadable: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Loadable for T {}
+
+#[cfg(all(test, not(wheelhouse_loom), not(wheelhouse_shuttle)))]
+mod tests;

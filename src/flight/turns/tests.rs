@@ -3,6 +3,13 @@ use super::super::waiters::Waiters;
 use super::*;
 use std::task::{Context, Wake, Waker};
 
+impl<K, V> Load<K, V> {
+    /// As after many turns that went to sleeping threads.
+    pub(crate) fn begin_convoy(&self) {
+        self.state().waiters().turns.slept = CONVOY;
+    }
+}
+
 /// As after many turns that went to sleeping threads.
 fn in_a_convoy() -> Waiters<u8, u8> {
     let mut waiters = Waiters::default();

@@ -2,8 +2,8 @@
 //! closure, or the load is overdue.
 
 use crate::support::acting::Acting;
-use crate::support::{millis, secs};
-use std::future::Future;
+use crate::support::{OwnCache, millis, secs};
+use std::future::{Future, pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use wheelhouse::{Cache, Leased, ManualTicker};
+use wheelhouse::{Cache, Delivery, Leased, ManualTicker, RemovalCause, Scheduler};
 
 /// A waker that counts its calls.
 #[derive(Default)]
@@ -197,6 +197,54 @@ fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
             "nothing woke the waiter (fails: {fails})"
         );
         assert!(waits.as_mut().poll(&mut cx).is_ready());
+    }
+}
+
+/// The entry falls due while computes wait, of which one is then offered the lead. The listener,
+/// which hears of the entry as that leaves, may load the very key; so may destructors.
+#[test]
+fn a_due_entry_leaves_before_a_call_takes_the_lead_that_it_was_offered() {
+    for others in 0..2 {
+        let clock = ManualTicker::new();
+        let own = OwnCache::<Cache<u64, u64>>::new();
+        let (place, loaded) = (own.place(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&loaded);
+        let cache: Cache<u64, u64> = Cache::builder()
+            .ticker(clock.clone())
+            .scheduler(Scheduler::disabled())
+            .delivery(Delivery::Caller)
+            .removal_listener(move |key: &u64, _: &u64, cause| {
+                if cause == RemovalCause::Expired {
+                    let cache = place.get().expect("the test has it");
+                    assert_eq!(cache.get_with(*key, || 20), 20);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+            .build();
+        own.set(&cache);
+        cache.insert_with_ttl(1, 10, secs(1));
+        let mut idle = Context::from_waker(Waker::noop());
+        let mut first = Box::pin(cache.entry(1).and_upsert_with_async(|_| pending()));
+        assert!(first.as_mut().poll(&mut idle).is_pending());
+        let adds = || {
+            let entry = cache.entry(1);
+            let entry = entry.and_upsert_with_async(|seen| ready(seen.unwrap().into_value() + 1));
+            Box::pin(async { entry.await.into_value() })
+        };
+        let mut second = adds();
+        assert!(second.as_mut().poll(&mut idle).is_pending());
+        let mut others: Vec<_> = (0..others).map(|_| adds()).collect();
+        for other in &mut others {
+            assert!(other.as_mut().poll(&mut idle).is_pending());
+        }
+        clock.advance(secs(2));
+        drop(first);
+        let ended = second.as_mut().poll(&mut idle);
+        assert_eq!(loaded.load(Ordering::SeqCst), 1, "it was refused");
+        assert_eq!(ended, Poll::Ready(21), "it leads next");
+        for other in &mut others {
+            assert_eq!(other.as_mut().poll(&mut idle), Poll::Ready(22));
+        }
     }
 }
 
