@@ -11,6 +11,8 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::{pending, ready};
+use std::pin::pin;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -333,6 +335,18 @@ fn loading_methods() {
     for (name, count, call) in hits {
         assert_eq!(for_each(call, || ()), count, "a hit of {name}");
     }
+    // The loads of the two calls, their boxes, and what keeps a call that waits; none to wake it.
+    let turns = |_| {
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = cache.entry(1).and_upsert_with_async(|_| pending());
+        let mut first = Box::pin(first);
+        assert!(first.as_mut().poll(&mut cx).is_pending());
+        let mut next = pin!(cache.entry(1).and_upsert_with_async(|_| ready(1)));
+        assert!(next.as_mut().poll(&mut cx).is_pending());
+        drop(first);
+        assert!(next.poll(&mut cx).is_ready());
+    };
+    assert_eq!(for_each(turns, || ()), 13, "a turn of a compute that waits");
     // Two allocations: the load, which waiters would join, and the box of the caller's value. A
     // loader's future is in a box, too. The load of an async loader is a task: its boxes, the
     // call's place among the waiters, and the value that they share.

@@ -276,9 +276,9 @@ impl<K, V> Load<K, V> {
         true
     }
 
-    /// A waiter that has heard that it leads has other work first, which may load the key: if it
-    /// was passed, it is called no more. True if the lead is offered to it: then the load is to be
-    /// [revoked](Self::revoke), in the same hold of the shard's lock.
+    /// A waiter that has heard that it leads has other work first, which may load the key: it is
+    /// called no more. True if the lead is offered to it: then the load is to be revoked in the
+    /// same hold of the shard's lock.
     pub(crate) fn step_aside(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
         state.waiters().turns.end_call(ticket);
@@ -356,7 +356,7 @@ impl<K, V> Load<K, V> {
             newer.leave(ticket);
         }
         let_go(told);
-        wake_all(Vec::from_iter(next));
+        wake_all(next);
         leads
     }
 
@@ -382,7 +382,7 @@ impl<K, V> Load<K, V> {
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);
         let phase = state.phase;
         let mut wakers = Vec::new();
-        let mut before = None;
+        let (mut next, mut before) = (None, None);
         if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
             all = true;
@@ -402,10 +402,14 @@ impl<K, V> Load<K, V> {
                     _ => Some(Verdict::Retry),
                 });
             }
-            wakers.extend(waiters.tell_next_turn());
+            next = waiters.tell_next_turn();
         }
         drop(state);
-        AfterRun { wakers, before }
+        AfterRun {
+            wakers,
+            next,
+            before,
+        }
     }
 
     /// Wakes all that wait, so that they look whether the load is overdue. With no lock held.
@@ -457,7 +461,7 @@ impl<K, V> Load<K, V> {
         state.phase = Phase::Ended;
         self.leader.store(0, Ordering::Relaxed);
         let mut wakers = Vec::new();
-        let mut before = None;
+        let (mut next, mut before) = (None, None);
         if let Some(waiters) = &mut state.waiters {
             before = waiters.turns.take_before();
             waiters.tell(&mut wakers, |_, want| {
@@ -470,9 +474,10 @@ impl<K, V> Load<K, V> {
                 }
             });
             if !current {
-                wakers.extend(waiters.tell_next_turn());
-            } else if let Some((next, thread)) = waiters.offer(&mut wakers) {
-                state.phase = Phase::Offered(next);
+                next = waiters.tell_next_turn();
+            } else if let Some((ticket, thread, waker)) = waiters.offer() {
+                next = waker;
+                state.phase = Phase::Offered(ticket);
                 self.set_leader(thread);
                 self.set_began(now);
             }
@@ -481,7 +486,11 @@ impl<K, V> Load<K, V> {
             self.mark_outdated();
         }
         drop(state);
-        AfterRun { wakers, before }
+        AfterRun {
+            wakers,
+            next,
+            before,
+        }
     }
 }
 
@@ -489,6 +498,8 @@ impl<K, V> Load<K, V> {
 #[must_use]
 pub(crate) struct AfterRun<K, V> {
     wakers: Vec<CallWaker>,
+    /// That of the call whose turn comes next: often the only one.
+    next: Option<CallWaker>,
     /// The load whose computes waited [behind](super::turns) this one.
     before: Option<Arc<Load<K, V>>>,
 }
@@ -500,12 +511,9 @@ impl<K, V> AfterRun<K, V> {
     }
 
     /// Their wakers, for a caller that wakes the waiters of several loads. With no lock held.
-    pub(super) fn wakers(self) -> Vec<CallWaker> {
-        let mut wakers = self.wakers;
-        if let Some(before) = self.before {
-            wakers.extend(before.end_turn());
-        }
-        wakers
+    pub(super) fn wakers(self) -> impl Iterator<Item = CallWaker> {
+        let behind = self.before.and_then(|before| before.end_turn());
+        self.wakers.into_iter().chain(self.next).chain(behind)
     }
 }
 

@@ -37,11 +37,8 @@ impl<K, V> RevokedLoads<K, V> {
 
 impl<K, V> Drop for RevokedLoads<K, V> {
     fn drop(&mut self) {
-        let wakers = self
-            .0
-            .iter()
-            .flat_map(|load| load.release_waiters().wakers());
-        wake_all(wakers.collect());
+        let loads = self.0.iter();
+        wake_all(loads.flat_map(|load| load.release_waiters().wakers()));
     }
 }
 

@@ -252,7 +252,7 @@ impl<K, V> Load<K, V> {
         }
         drop(state);
         if let Some(next) = next {
-            wake_all(Vec::from_iter(next.end_turn()));
+            wake_all(next.end_turn());
         }
     }
 

@@ -145,10 +145,10 @@ impl<K, V> Waiters<K, V> {
     }
 
     /// Tells the next waiter to lead: the one that is called, or the longest-waiting one. Returns
-    /// its ticket, and the number of its thread if that is awake; else 0.
-    pub(super) fn offer(&mut self, wakers: &mut Vec<CallWaker>) -> Option<(Ticket, u64)> {
-        if let Some(called) = self.turns.called() {
-            return Some(called);
+    /// its ticket; the number of its thread if that is awake, else 0; and its waker.
+    pub(super) fn offer(&mut self) -> Option<(Ticket, u64, Option<CallWaker>)> {
+        if let Some((called, thread)) = self.turns.called() {
+            return Some((called, thread, None));
         }
         let firsts = self.queues.iter().filter_map(|(want, queue)| {
             let (&ticket, waiter) = queue.first_key_value()?;
@@ -158,8 +158,7 @@ impl<K, V> Waiters<K, V> {
         if want == Want::OwnTurn && sleeps {
             self.turns.offer_to_sleeper(first);
         }
-        wakers.extend(self.tell_one(first, Verdict::Offered));
-        Some((first, 0))
+        Some((first, 0, self.tell_one(first, Verdict::Offered)))
     }
 
     /// A waiter was offered the lead, and the load is no longer current: it looks again.

@@ -521,7 +521,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> ReloadThrea
             contain(|| {
                 call.give_key(&job.key);
                 match caller.call(Progress::at_turn(call, &mut lead)) {
-                    Some(waiting) if waiting.wakes_thread => wake_all(vec![waiting]),
+                    Some(waiting) if waiting.wakes_thread => wake_all([waiting]),
                     waiting => tasks.extend(waiting),
                 }
             });

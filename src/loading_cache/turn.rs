@@ -117,7 +117,7 @@ impl<T> Caller<T> {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
-        wake_all(Vec::from_iter(self.abandon()));
+        wake_all(self.abandon());
     }
 }
 

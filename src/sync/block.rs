@@ -60,11 +60,20 @@ impl CallWaker {
 
 /// Wakes calls: threads first, since the waker of a task is user code, which may wait for one of
 /// them. No lock may be held. A panic of one does not keep the others asleep.
-pub(crate) fn wake_all(wakers: Vec<CallWaker>) {
+///
+/// To wake one call takes no memory.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = CallWaker>) {
     let _waking = during(Work::Wakes);
-    let (threads, tasks): (Vec<_>, Vec<_>) = wakers.into_iter().partition(|call| call.wakes_thread);
-    for call in threads.into_iter().chain(tasks) {
-        contain(|| call.waker.wake());
+    let (mut tasks, mut last) = (Vec::new(), None);
+    for call in wakers {
+        if call.wakes_thread {
+            call.waker.wake();
+        } else {
+            tasks.extend(last.replace(call.waker));
+        }
+    }
+    for task in tasks.into_iter().chain(last) {
+        contain(|| task.wake());
     }
 }
 

@@ -260,7 +260,7 @@ fn a_turn_wakes_as_a_load_does() {
         let first = poll_turn(&shared, 0, None, &Context::from_waker(&waker));
         assert!(first.is_pending());
         if comes {
-            wake_all(Vec::from_iter(caller.call(())));
+            wake_all(caller.call(()));
         } else {
             drop(caller);
         }
