@@ -531,8 +531,7 @@ where
     fn ask(&mut self, found: Option<NodePtr<K, V>>, _: Option<u64>) -> Decision<u64, Begun<K, V>> {
         if self.call.replaces == Replaces::Nothing {
             if let Some(node) = found {
-                let deadline = node.deadline();
-                if self.engine.is_live(node) {
+                if let Some(deadline) = self.engine.live_deadline(node) {
                     return Decision::End(Begun::Live(node, deadline));
                 }
             }

@@ -404,8 +404,17 @@ impl<K, V> Engine<K, V> {
 
     /// Whether the node is in the map and not due, just now.
     pub(crate) fn is_live(&self, node: NodePtr<K, V>) -> bool {
+        self.live_deadline(node).is_some()
+    }
+
+    /// The deadline by which the node, which is in the map, is not due just now.
+    pub(crate) fn live_deadline(&self, node: NodePtr<K, V>) -> Option<u64> {
+        let judged = self.judge(node, false);
         // In the order of `entry_again`.
-        !self.judge(node, false).is_due() && node.state() == NodeState::InMap
+        if judged.is_due() || node.state() != NodeState::InMap {
+            return None;
+        }
+        Some(judged.deadline)
     }
 
     /// Whether an entry is stale. `bound` is a moment that is not before now, if one was just read.
