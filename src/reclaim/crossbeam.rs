@@ -12,6 +12,7 @@
 
 use crate::sync::epoch_atomics::pin_fence;
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -34,8 +35,8 @@ pub(super) type Record = LocalHandle;
 
 /// A thread's participation in a domain.
 pub(super) struct Registration {
-    /// At a fixed address.
-    record: Box<Record>,
+    /// Shared with nothing, but it stays valid to point at when the registration moves.
+    record: Rc<Record>,
     domain: Weak<()>,
 }
 
@@ -89,7 +90,7 @@ impl Domain {
     /// Registers the calling thread, which has no record here.
     pub(super) fn register_thread(&self) -> Registration {
         Registration {
-            record: Box::new(self.collector.register()),
+            record: Rc::new(self.collector.register()),
             domain: Arc::downgrade(&self.exists),
         }
     }
@@ -127,7 +128,7 @@ impl Domain {
 impl Registration {
     #[inline]
     pub(super) fn record(&self) -> *const Record {
-        &raw const *self.record
+        Rc::as_ptr(&self.record)
     }
 
     /// Whether its domain still exists.
