@@ -42,9 +42,14 @@
 //!    freeing.
 //!
 //! Each record has to pass once, at any time after FG: by 1, no later pin of it matters. So a
-//! positive answer is final. A later check of the same record may show a lower epoch, because a
-//! reader may store an epoch that it read long ago. So after a `true`, a later call of
-//! [`Domain::is_over`] may return `false` again: the `true` stays right.
+//! positive answer is final, and it is noted. A later check of the same record may show a lower
+//! epoch, because a reader may store an epoch that it read long ago.
+//!
+//! One check serves many targets. It first reads the epoch, by an acquire, so the FG of each target
+//! up to that number happens before the check. Then it takes the least value of all records. Each
+//! record was 0 or at least that, so 1 to 5 hold for each target up to both numbers. The check
+//! publishes the smaller one by a release, and a thread that finds a target below it reads it by an
+//! acquire: what happens before the check happens before that thread's freeing.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for
 //! ThreadSanitizer, which does not follow fences.
@@ -69,9 +74,17 @@ pub(crate) struct Domain {
     pub(super) number: u64,
     /// Each grace period writes it.
     epoch: AtomicU64,
-    /// The records of all live threads that were pinned here, and *orphans*: records of threads
-    /// that ended while they were pinned, by a thread-local that is destroyed later.
-    records: Arc<Mutex<Vec<Arc<Record>>>>,
+    records: Arc<Records>,
+}
+
+/// The records of a domain, and what checks of them have found. A pin reads neither.
+struct Records {
+    /// Those of all live threads that were pinned here, and *orphans*: records of threads that
+    /// ended while they were pinned, by a thread-local that is destroyed later.
+    list: Mutex<Vec<Arc<Record>>>,
+    /// The greatest target that checks have found passed, so that the parts of a cache share their
+    /// checks. Written under the lock of the list.
+    passed: AtomicU64,
 }
 
 /// A pin: while it lives, no grace period of its domain ends, so no node that its thread has found
@@ -94,7 +107,7 @@ pub(super) struct Record {
     /// 64 bits it cannot overflow, however many pins are forgotten.
     further: atomic64::AtomicU64,
     /// Dangles once the domain is dropped.
-    records: Weak<Mutex<Vec<Arc<Record>>>>,
+    records: Weak<Records>,
 }
 
 /// The value of a record that is not pinned; never an epoch.
@@ -105,7 +118,10 @@ impl Domain {
         Self {
             number,
             epoch: AtomicU64::new(NONE + 1),
-            records: Arc::new(Mutex::new(Vec::new())),
+            records: Arc::new(Records {
+                list: Mutex::new(Vec::new()),
+                passed: AtomicU64::new(NONE),
+            }),
         }
     }
 
@@ -151,7 +167,7 @@ impl Domain {
             further: atomic64::AtomicU64::new(0),
             records: Arc::downgrade(&self.records),
         });
-        self.records.lock().push(Arc::clone(&record));
+        self.records.list.lock().push(Arc::clone(&record));
         record
     }
 
@@ -165,25 +181,52 @@ impl Domain {
     }
 
     /// Whether every pin held at the beginning of a grace period of this domain has been dropped:
-    /// no thread is pinned since before the target.
+    /// no thread is pinned since before the target. A check that meets no such record tells of
+    /// later targets, too: of all that it finds begun and that no record holds up.
     pub(crate) fn is_over(&self, target: &Grace) -> bool {
-        let mut records = self.records.lock();
+        // Acquire, partner: the release below.
+        if self.records.passed.load(Ordering::Acquire) >= *target {
+            return true;
+        }
+        let mut records = self.records.list.lock();
+        // Relaxed: it changes under this lock.
+        let before = self.records.passed.load(Ordering::Relaxed);
+        if before >= *target {
+            return true;
+        }
+        // Acquire, partner: the release in `begin_grace`. Before the records are read.
+        let mut passed = self.epoch.load(Ordering::Acquire);
         for at in 0..records.len() {
             // Acquire, partners: the releases in `enter_alone` and `leave`.
             let pinned = records[at].pinned.load(Ordering::Acquire);
-            if pinned != NONE && pinned < *target {
+            if pinned == NONE {
+                continue;
+            }
+            if pinned < *target {
                 // The next check begins here: a pin that is held for long costs it one step.
                 records.swap(0, at);
                 return false;
             }
+            passed = passed.min(pinned);
         }
+        // A record may show an epoch that its thread read long ago, so this may be less than
+        // before: what has passed stays so.
+        let passed = passed.max(before);
+        // Release, partner: the acquire above.
+        self.records.passed.store(passed, Ordering::Release);
         true
+    }
+
+    /// The greatest target that is known to have passed.
+    #[cfg(test)]
+    pub(super) fn passed(&self) -> Grace {
+        self.records.passed.load(Ordering::Relaxed)
     }
 
     /// The number of records.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.records.lock().len()
+        self.records.list.lock().len()
     }
 }
 
@@ -251,7 +294,7 @@ impl Record {
     pub(super) fn unregister(self: &Arc<Self>) {
         let is_pinned = self.is_pinned();
         if let Some(records) = self.records.upgrade() {
-            records.lock().retain(|record| {
+            records.list.lock().retain(|record| {
                 if Arc::ptr_eq(record, self) {
                     is_pinned
                 } else {

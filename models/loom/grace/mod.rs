@@ -49,6 +49,17 @@ fn a_reader_against_two_retirements_uses_nothing_freed() {
 }
 
 #[test]
+fn retirements_on_two_threads_free_nothing_in_use() {
+    explore_on!(right, retirements_on_two_threads);
+}
+
+#[test]
+#[should_panic(expected = "Concurrent read and write accesses")]
+fn retirements_on_two_threads_must_fail_without_a_fence_before_the_check() {
+    explore_on!(grace_without_fence, retirements_on_two_threads);
+}
+
+#[test]
 fn a_check_on_a_third_thread_uses_nothing_freed() {
     explore_on!(right, a_check_on_a_third_thread);
 }

@@ -150,6 +150,17 @@ pub(in super::super) fn two_retirements() {
     reader.join().unwrap();
 }
 
+/// The check of one thread may tell that the grace period of the other is over.
+pub(in super::super) fn retirements_on_two_threads() {
+    let shared = Shared::new();
+    let reader = shared.reader(1, 2);
+    let theirs = Arc::clone(&shared);
+    let other = thread::spawn(move || theirs.retire(1));
+    shared.retire(0);
+    reader.join().unwrap();
+    other.join().unwrap();
+}
+
 /// The pass that finds the grace period over runs on another thread than the one that began it. The
 /// target moves from one to the other under a lock, as it does under the maintenance lock.
 pub(in super::super) fn a_check_on_a_third_thread() {

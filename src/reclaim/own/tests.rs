@@ -18,6 +18,21 @@ fn a_pin_holds_up_nothing_that_began_before_it() {
 }
 
 #[test]
+fn a_check_tells_of_all_grace_periods_that_no_pin_holds_up() {
+    let domain = Domain::new();
+    let early = domain.begin_grace();
+    let late = domain.begin_grace();
+    assert!(domain.is_over(&early) && domain.passed() == late);
+    let pin = domain.pin();
+    let later = domain.begin_grace();
+    // The pin began after `late`, and before `later`.
+    assert!(domain.is_over(&late) && !domain.is_over(&later));
+    assert_eq!(domain.passed(), late);
+    drop(pin);
+    assert!(domain.is_over(&later) && domain.passed() == later);
+}
+
+#[test]
 fn domains_in_turns_have_one_record_each() {
     let domains = [Domain::new(), Domain::new(), Domain::new()];
     for _ in 0..10 {
