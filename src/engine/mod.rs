@@ -286,7 +286,7 @@ impl<K, V> Engine<K, V> {
     }
 
     /// How many shards each part follows.
-    pub(super) fn shards_of_part(&self) -> usize {
+    fn shards_of_part(&self) -> usize {
         self.map.shards() / self.parts.len()
     }
 

@@ -27,11 +27,10 @@
 //!
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
-//! There is one rule: a writer that finds its own batch full, or the values over the limit, runs
-//! passes, also if it has to wait for the maintenance lock. For values that a reader holds it waits
-//! 8 ms at most. A batch is *full* if it has a shard's share of the events, and its neighbours have
-//! lent the room that they do not need. The writer first yields its processor: the holder of the
-//! lock may have been preempted in the middle of a pass.
+//! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes
+//! until they are within it, also if it has to wait for the maintenance lock. For values that a
+//! reader holds it waits 8 ms at most. It first yields its processor: the holder of the lock may
+//! have been preempted in the middle of a pass.
 //!
 //! If reads move deadlines to earlier ones while a pass is held up, their events go beyond the
 //! limit. It is one for each node at most, since one event tells of all moves until it is taken.
@@ -63,11 +62,8 @@ pub(super) const BATCH_SOFT_LIMIT: usize = 48;
 /// full: what waits in them is about 3 percent of the bound.
 pub(super) const SOFT_LIMITS_PER_BOUND: u64 = 16;
 
-/// A shard's share of the events that may wait is at most this, whatever the bound.
+/// At most this many events of writers wait in a shard's batch, whatever the bound.
 pub(super) const BATCH_HARD_LIMIT: usize = 1024;
-
-/// So many shards of a part lend each other room for events: all threads may write the keys of one.
-pub(super) const NEIGHBOURS: usize = 8;
 
 /// How many entries a cache may hold over its bound, beside a quarter of the bound.
 const MIN_EXCESS: u64 = 256;
@@ -81,7 +77,7 @@ pub(super) fn batch_soft_limit(max_capacity: Option<u64>, shards: usize) -> usiz
     usize::try_from(share).map_or(BATCH_SOFT_LIMIT, |share| share.clamp(1, BATCH_SOFT_LIMIT))
 }
 
-/// A shard's share of the events that may wait before writers run passes.
+/// How many events may wait in a shard's batch before its writers run passes.
 ///
 /// A pass takes at most what all batches hold, and they may fill up again before it has evicted for
 /// what it took. So twice as many events in all shards are a quarter of the bound, and
@@ -553,8 +549,7 @@ impl<K, V> Engine<K, V> {
         if let Some(state) = state.try_lock() {
             return Some(state);
         }
-        let is_excessive =
-            outcome.buffered >= self.most_events() && self.neighbours_are_full(outcome.shard);
+        let is_excessive = outcome.buffered >= self.most_events();
         let is_exact = self.order_is_exact();
         if !is_excessive && !is_exact {
             return None;
@@ -575,26 +570,7 @@ impl<K, V> Engine<K, V> {
         state.try_lock_for(MAX_WAIT_FOR_ORDER)
     }
 
-    /// Whether as many events wait in this shard and its [neighbours](NEIGHBOURS) as may wait in
-    /// all of them.
-    fn neighbours_are_full(&self, shard: usize) -> bool {
-        let parts = self.parts.len();
-        let of_part = shard / parts;
-        let count = self.shards_of_part().min(NEIGHBOURS);
-        let first = of_part / count * count;
-        let mut room = self.most_events() * count;
-        for of_part in first..first + count {
-            let neighbour = of_part * parts + self.number_of_part(shard);
-            let buffered = self.map.lock_shard(neighbour).buffered();
-            if buffered >= room {
-                return true;
-            }
-            room -= buffered;
-        }
-        false
-    }
-
-    /// A shard's share of the events that may wait.
+    /// How many events may wait in a shard's batch.
     fn most_events(&self) -> usize {
         most_events(self.max_capacity(), self.map.shards())
     }

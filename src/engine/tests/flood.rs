@@ -2,7 +2,7 @@
 
 use super::super::pass::Plan;
 use super::super::pass::RUN_BUDGET;
-use super::super::writers::{BATCH_HARD_LIMIT, NEIGHBOURS};
+use super::super::writers::BATCH_HARD_LIMIT;
 use super::Deaf;
 use crate::map::Garbage;
 use crate::{Cache, MaintenanceTask, ManualTicker, Scheduler, Ticker};
@@ -39,49 +39,34 @@ fn due_entries_are_removed_even_when_a_pass_has_a_full_load() {
 
 #[test]
 fn a_writer_that_had_to_wait_removes_more_due_entries_than_it_inserted() {
+    const DUE: u64 = 2_000;
     let clock = ManualTicker::new();
     let cache: Cache<u64, u64> = Cache::builder()
         .ticker(clock.clone())
         .scheduler(Scheduler::custom(Deaf))
         .build();
     let engine = cache.engine();
-    let room = engine.shards_of_part().min(NEIGHBOURS) * BATCH_HARD_LIMIT;
-    let due = 2 * room as u64;
-    (0..due).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
+    (0..DUE).for_each(|key| cache.insert_with_ttl(key, 0, Duration::from_secs(1)));
     cache.run_pending_tasks();
     clock.advance(Duration::from_secs(10));
-    // The shard borrows the room of its neighbours.
-    let keys: Vec<u64> = (due..)
+    let keys: Vec<u64> = (DUE..)
         .filter(|key| engine.map.shard_of(cache.hash(key)) == 0)
-        .take(room)
+        .take(BATCH_HARD_LIMIT)
         .collect();
     let passes = engine.hold_passes();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| keys.iter().for_each(|&key| cache.insert(key, 0)));
-        while engine.map.lock_shard(0).buffered() < room {
+        while engine.map.lock_shard(0).buffered() < BATCH_HARD_LIMIT {
             std::thread::yield_now();
         }
         drop(passes);
         writer.join().expect("no panic");
     });
-    let left = engine.map.len() - room as u64;
-    assert!(left < due - room as u64, "{left} of {due} are left");
-}
-
-#[test]
-fn a_shard_that_all_threads_write_borrows_the_room_of_its_neighbours() {
-    let cache: Cache<u64, u64> = Cache::builder()
-        .ticker(ManualTicker::new())
-        .scheduler(Scheduler::custom(Deaf))
-        .build();
-    let engine = cache.engine();
-    let passes = engine.hold_passes();
-    // Each replacement leaves an event. None of them waits for the pass.
-    let writes = 2 * BATCH_HARD_LIMIT;
-    (0..=writes as u64).for_each(|value| cache.insert(1, value));
-    let buffered = engine.map.lock(cache.hash(&1)).buffered();
-    drop(passes);
-    assert!(buffered >= writes, "{buffered} events wait");
+    let left = engine.map.len() - BATCH_HARD_LIMIT as u64;
+    assert!(
+        left < DUE - BATCH_HARD_LIMIT as u64,
+        "{left} of {DUE} are left"
+    );
 }
 
 /// A clock that, at every reading by a pass, writes more to all shards than the next pass can take,
