@@ -427,8 +427,9 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 }
                 Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
                 Err(RequestError::Later(_)) if begun.elapsed() > limit => {
-                    // The calls have gone, and there is no reply on its way.
-                    return self.fail(lease, self.timed_out());
+                    // Its call has gone, and no reply is on its way. A call that came later leads.
+                    self.counters.failed_load();
+                    return Cached::failed(self.timed_out(), self.line.stamp());
                 }
                 Err(error) => self.ready_again(generation, error).await,
             }

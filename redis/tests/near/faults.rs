@@ -319,6 +319,33 @@ async fn a_busy_server_is_left_alone_when_the_calls_have_gone() {
     }
 }
 
+/// A call that comes while another one waits for a busy server has its own time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_joins_late_does_not_fail_with_the_first() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let near = near(server.port).request_timeout(Duration::from_secs(2));
+        let near = near.connect().await.unwrap();
+        let script = keep_busy(&server, &writer).await;
+        let get = || {
+            let near = near.clone();
+            tokio::spawn(async move { near.get("k").await })
+        };
+        let first = get();
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let second = get();
+        let found = first.await.unwrap();
+        assert!(
+            matches!(found, Err(NearError::TimedOut { .. })),
+            "{found:?}"
+        );
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(script.await.unwrap().is_err());
+        assert_eq!(second.await.unwrap().unwrap(), None);
+    }
+}
+
 /// What the server said long ago is no reason of a later time-out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_out_reports_no_older_error() {
