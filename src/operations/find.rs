@@ -417,6 +417,13 @@ impl<K, V> Engine<K, V> {
         Some(judged.deadline)
     }
 
+    /// Whether a node that was found has left the map, or is being replaced: a call that has not
+    /// found it live has to look again.
+    #[cold]
+    pub(super) fn has_left(&self, node: NodePtr<K, V>) -> bool {
+        node.state() != NodeState::InMap || node.is_frozen(self.clock.now())
+    }
+
     /// Whether an entry is stale. `bound` is a moment that is not before now, if one was just read.
     #[inline]
     pub(crate) fn is_stale(&self, node: NodePtr<K, V>, bound: Option<u64>) -> bool {

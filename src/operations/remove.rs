@@ -209,6 +209,8 @@ where
             Some(_) if is_last && !self.must_look => Decision::Apply(None),
             Some(node) => match (self.look)(node) {
                 Some(seen) => Decision::Apply(Some(seen)),
+                // The next attempt looks at what the key has instead.
+                None if self.engine.has_left(node) => Decision::Apply(None),
                 None => Decision::End(None),
             },
         }

@@ -166,11 +166,12 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 }
             }
             Condition::Over(accepts) => {
-                let accepted = match found {
-                    Some(node) => engine.is_live(node) && accepts(node.value()),
-                    None => false,
+                let Some(node) = found else {
+                    return Decision::End(None);
                 };
-                if !accepted {
+                let accepted = engine.is_live(node) && accepts(node.value());
+                // If it has left, the next attempt asks about what the key has instead.
+                if !accepted && !engine.has_left(node) {
                     return Decision::End(None);
                 }
             }

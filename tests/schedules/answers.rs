@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::thread;
+use wheelhouse::expiry::writing;
 use wheelhouse::{Cache, ManualTicker};
 
 use crate::linear::check::check;
@@ -116,5 +117,37 @@ fn a_key_that_is_used_in_time_is_never_missed() {
         for other in others {
             other.join().unwrap();
         }
+    });
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A cache whose values live for as many seconds as they say; reads may extend them, or not.
+fn of_seconds(time: &ManualTicker) -> Cache<u64, u64> {
+    let seconds = |_: &u64, value: &u64| Some(SECOND * *value as u32);
+    let builder = Cache::builder()
+        .ticker(time.clone())
+        .expire_after(writing(seconds));
+    if dice().below(2) == 0 {
+        builder.build()
+    } else {
+        builder.time_to_idle(SECOND * 1_000).build()
+    }
+}
+
+/// Each value of the key is accepted, and it has one all the time.
+#[test]
+fn a_value_in_the_place_of_another_is_found() {
+    explore(|| {
+        let cache = of_seconds(&ManualTicker::new());
+        cache.insert(1, 10);
+        let writes = cache.clone();
+        let writer = thread::spawn(move || writes.insert(1, 20));
+        if dice().below(2) == 0 {
+            assert!(cache.replace_if(&1, 100, |_| true).is_ok());
+        } else {
+            assert!(cache.remove_if(&1, |_| true).is_some());
+        }
+        writer.join().unwrap();
     });
 }
