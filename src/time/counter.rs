@@ -23,8 +23,8 @@
 //!    `n` and `c` publishes an anchor that is already old. The error of the rate and changes of the
 //!    kernel's rate can add two fifths.
 //! 3. *It never goes back*, in a thread or from one thread to another that it has told something.
-//!    `offset` never falls. A thread loads what it has learnt before it reads its counter, and
-//!    publishes an anchor before it answers. A reading that does not wait for the loads before it
+//!    `offset` never falls. A thread loads what it has learnt before it reads its counter. One
+//!    that takes an anchor publishes it before it answers. A reading that does not wait for the loads before it
 //!    ([`now`](Anchor::now) without `after_loads`) keeps this for its own thread only. It may be
 //!    before a reading of another thread, by as much as the processor executes ahead.
 //!

@@ -141,7 +141,7 @@ pub(in super::super) fn a_new_thread() {
     reader.join().unwrap();
 }
 
-/// A check that passes for the second object must not pass for the first, and the other way round.
+/// Two grace periods of one thread share their checks.
 pub(in super::super) fn two_retirements() {
     let shared = Shared::new();
     let reader = shared.reader(2, 2);
