@@ -30,10 +30,10 @@
 //! 3. `node` is the last of the entry's nodes that the pass has heard of, or need not hear of. The
 //!    pass names a node when it applies the event by which that replaced another. A writer names
 //!    one itself only where the event need not tell of more than a use, and the entry names the
-//!    node that it replaces. Then no event waits by which the pass names one. The node that is named is
-//!    not retired while the entry is linked, or while an event waits by which another node follows
-//!    it. Only the holder of the maintenance lock retires nodes. So what that thread has read here
-//!    it may use until it drains a batch.
+//!    node that it replaces. Then no event waits by which the pass names one. The node that is
+//!    named is not retired while the entry is linked, or while an event waits by which another node
+//!    follows it. Only the holder of the maintenance lock retires nodes. So what that thread has
+//!    read here it may use until it drains a batch.
 #![allow(unsafe_code)]
 
 use super::address::{AtomicHigh, Parts, parts, prefetch_to_write, whole};

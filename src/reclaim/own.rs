@@ -48,8 +48,8 @@
 //! One check serves many targets. It first reads the epoch, by an acquire, so the FG of each target
 //! up to that number happens before the check. Then it takes the least value of all records. Each
 //! record was 0 or at least that, so 1 to 5 hold for each target up to both numbers. The check
-//! publishes the smaller one by a release, and a thread that finds its target not above it reads it by
-//! an acquire: what happens before the check happens before that thread's freeing.
+//! publishes the smaller one by a release. A thread that finds its target not above that reads it
+//! by an acquire: what happens before the check happens before that thread's freeing.
 //!
 //! In 2 the fences alone would do. The release and the acquire of the epoch are for
 //! ThreadSanitizer, which does not follow fences.

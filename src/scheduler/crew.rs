@@ -3,9 +3,10 @@
 //! # How it works
 //!
 //! - One thread *keeps the time*. It sleeps until the first moment of the schedule, and runs the
-//!   maintenance of the cache that is due. Such a run is bounded and calls no listener (a destructor in it may), so a busy
-//!   cache does not delay the others: its next run comes after those that were due before. A thread
-//!   is started for that, and ends when there is no time to keep.
+//!   maintenance of the cache that is due. Such a run is bounded and calls no listener (a
+//!   destructor in it may). So a busy cache does not delay the others: its next run comes after
+//!   those that were due before. A thread is started for that, and ends when there is no time to
+//!   keep.
 //! - The others take a [`Job`], run it, and look for the next. Without a job such a thread is
 //!   *free*: it keeps the time if no other thread does, or sleeps until a job comes. It ends if
 //!   none has come for [`IDLE_TIME`].

@@ -24,9 +24,10 @@
 //!    kernel's rate can add two fifths.
 //! 3. *It never goes back*, in a thread or from one thread to another that it has told something.
 //!    `offset` never falls. A thread loads what it has learnt before it reads its counter. One
-//!    that takes an anchor publishes it before it answers. A reading that does not wait for the loads before it
-//!    ([`now`](Anchor::now) without `after_loads`) keeps this for its own thread only. It may be
-//!    before a reading of another thread, by as much as the processor executes ahead.
+//!    that takes an anchor publishes it before it answers. A reading that does not wait for the
+//!    loads before it ([`now`](Anchor::now) without `after_loads`) keeps this for its own thread
+//!    only. It may be before a reading of another thread, by as much as the processor executes
+//!    ahead.
 //!
 //! If the counter steps, as on a machine that was suspended, no anchor is fresh any more. If it
 //! stepped back, it lies far below the end of an anchor that was published before. If it stepped
