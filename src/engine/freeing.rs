@@ -33,10 +33,9 @@
 //!
 //! # When writers wait for memory
 //!
-//! A writer of a bounded cache that finds too many values unfreed behind its pass
-//! ([`most_unfreed`]) yields its processor, runs passes, and frees. A pin may be held for long, as
-//! that of an `EntryRef` is. So the writer waits for a limited time. If the grace period has not
-//! ended by then, no writer waits for that grace period again.
+//! If too many values are unfreed behind its pass ([`most_unfreed`]), a writer runs passes and
+//! frees, for a limited time: an `EntryRef` may hold its pin for long. If the grace period has not
+//! ended by then, no writer waits for it again.
 //!
 //! [`most_unfreed`]: super::writers::most_unfreed
 #![allow(unsafe_code)]

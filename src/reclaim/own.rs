@@ -59,7 +59,7 @@
 //! The fence ensures that at least one of them sees the other's write
 //! (`tests/cache/lifecycle/references.rs`).
 //!
-//! If a model removes one of the fences, that model fails, as it must (`models/loom/grace/`).
+//! Models without one of the fences fail (`models/loom/grace/`).
 #![allow(unsafe_code)]
 
 use super::atomics::{AtomicU64, Mutex, grace_fence, pin_fence};
@@ -181,8 +181,7 @@ impl Domain {
     }
 
     /// Whether every pin held at the beginning of a grace period of this domain has been dropped:
-    /// no thread is pinned since before the target. A check that meets no such record tells of
-    /// later targets, too: of all that it finds begun and that no record holds up.
+    /// no thread is pinned since before the target.
     pub(crate) fn is_over(&self, target: &Grace) -> bool {
         // Acquire, partner: the release below.
         if self.records.passed.load(Ordering::Acquire) >= *target {
@@ -209,8 +208,7 @@ impl Domain {
             }
             passed = passed.min(pinned);
         }
-        // A record may show an epoch that its thread read long ago, so this may be less than
-        // before: what has passed stays so.
+        // It may be less: see the module docs.
         let passed = passed.max(before);
         // Release, partner: the acquire above.
         self.records.passed.store(passed, Ordering::Release);

@@ -5,14 +5,8 @@
 //! the process for which load it waits. Under the lock of that table it follows the chain of waits.
 //! A wait that would close a cycle is refused.
 //!
-//! # Why there is no false alarm
-//!
-//! Every wait in the cycle but the last was noted before, under the same lock, and still lasts when
-//! it is read: its waiter has no verdict yet. A thread that waits does not end the loads that it
-//! leads, nor calls the refreshes whose job it has taken (`loading_cache/turn.rs`). So the waits
-//! that were read first still last while the other waits are read.
-//!
-//! A load that no thread leads (a lease, a task between two polls) ends the search.
+//! A load that no thread leads (a lease, a task between two polls) ends the search. DESIGN.md says
+//! why there is no false alarm.
 //!
 //! # Waits for a thread
 //!

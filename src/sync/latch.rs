@@ -1,22 +1,11 @@
-//! A lock for short holds: locked by one exchange, unlocked by one store.
-//!
-//! # Why
-//!
-//! Each write takes its shard's lock for a short time. A mutex that wakes its waiters has to check
-//! for them when it is unlocked, by a second locked instruction. Such an instruction waits until
-//! all stores before it are done, those to the fresh node and the group included, whose lines the
-//! processor may have to fetch first. Without it, replacements, inserts at capacity and cancelled
-//! timers take measurably less time. An exchange, too, delays the processor less than a
-//! compare-exchange does.
+//! A lock for short holds: locked by one exchange, unlocked by one store. DESIGN.md says why.
 //!
 //! # How it works
 //!
 //! No waiter is woken: a thread that finds the lock taken checks again. At first it checks after
 //! short pauses, for long enough that an interrupt of the holder is mostly over by then. Later it
 //! checks after naps of [`WAITER_NAP`], since the holder may have lost the processor, perhaps to
-//! this very thread. It does not nap earlier, and it never yields, though that would let the holder
-//! run. If it yielded to a busy thread, such as the scheduler thread at a mass expiry, it would run
-//! again only after that thread's time slice, milliseconds after the lock was unlocked.
+//! this very thread. It never yields.
 //!
 //! Use it only for short holds, and never run user code under it, except the ticker. The
 //! maintenance lock is an ordinary mutex.
