@@ -385,6 +385,8 @@ impl<K, V> Load<K, V> {
         let (mut next, mut before) = (None, None);
         if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
+            // The call may have heard of it, and does not lead after all.
+            self.set_leader(0);
             all = true;
             wakers.extend(state.waiters().call_off(ticket));
         }

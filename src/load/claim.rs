@@ -81,7 +81,7 @@ impl<K, V> JoinedLoad<K, V> {
 /// |---|---|---|
 /// | waits for no load | `new`; `wait_no_longer` | `begin` answers with a claim, or has joined a load |
 /// | waits for a load | `wait_for`; `wait_for_own`, if its own load runs elsewhere | `poll_claim` takes its verdict |
-/// | was offered the lead there | that verdict | `begin` takes the lead; else `leave` hands it on |
+/// | was offered the lead there | that verdict | `begin` takes it or gives it up; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(super) cache: C,
     pub(crate) hash: u64,

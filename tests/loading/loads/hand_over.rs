@@ -204,7 +204,7 @@ fn the_waiters_of_an_overdue_load_wake_though_its_successor_panics() {
 /// which hears of the entry as that leaves, may load the very key; so may destructors.
 #[test]
 fn a_due_entry_leaves_before_a_call_takes_the_lead_that_it_was_offered() {
-    for others in 0..2 {
+    for others in 0..4 {
         let clock = ManualTicker::new();
         let own = OwnCache::<Cache<u64, u64>>::new();
         let (place, loaded) = (own.place(), Arc::new(AtomicUsize::new(0)));
@@ -242,8 +242,12 @@ fn a_due_entry_leaves_before_a_call_takes_the_lead_that_it_was_offered() {
         let ended = second.as_mut().poll(&mut idle);
         assert_eq!(loaded.load(Ordering::SeqCst), 1, "it was refused");
         assert_eq!(ended, Poll::Ready(21), "it leads next");
-        for other in &mut others {
-            assert_eq!(other.as_mut().poll(&mut idle), Poll::Ready(22));
+        // Each is polled before its turn, as `join!` does: none leads another.
+        for other in others.iter_mut().skip(1) {
+            assert!(other.as_mut().poll(&mut idle).is_pending());
+        }
+        for (other, sum) in others.iter_mut().zip(22..) {
+            assert_eq!(other.as_mut().poll(&mut idle), Poll::Ready(sum));
         }
     }
 }

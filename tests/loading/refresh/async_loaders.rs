@@ -474,8 +474,6 @@ fn calls_for_a_key_whose_loads_hang_wait_for_two_loads_at_most() {
     assert_eq!(tasks.len(), 2);
 }
 
-/// The task of a load begins to run at the very moment at which the load was overdue: its time
-/// begins anew, and the calls that wait are woken at a new moment.
 /// The load that takes the place of its own late one may end without a value.
 #[test]
 fn a_get_whose_late_load_gave_way_to_one_without_a_value_loads_again() {
@@ -509,6 +507,8 @@ fn a_get_whose_late_load_gave_way_to_one_without_a_value_loads_again() {
     assert!(matches!(poll(get.as_mut(), &bell), Poll::Ready(Ok(20..30))));
 }
 
+/// The task of a load begins to run at the very moment at which the load was overdue: its time
+/// begins anew, and the calls that wait are woken at a new moment.
 #[test]
 fn a_load_that_begins_to_run_when_it_is_overdue_times_out_later() {
     let Limited {
