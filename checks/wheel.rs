@@ -15,7 +15,7 @@ impl<K, V> Wheel<K, V> {
     /// The latest moment at which an entry with this deadline (not `NEVER`) is removed if the wheel
     /// is advanced in time.
     pub(crate) fn flush_time(&self, deadline: u64) -> u64 {
-        self.spans.flush_time(deadline, self.now)
+        self.spans.flush_time(self.now, deadline)
     }
 
     /// Asserts the invariants that hold at every moment: 1 to 3.

@@ -50,7 +50,7 @@ impl Scene {
 
     fn end(&self, outcome: &Outcome<u32>) {
         let mut listed = self.listed.lock();
-        let ended = self.load.end(outcome, 0);
+        let ended = self.load.publish_end(outcome, 0);
         *listed &= self.load.is_current();
         drop(listed);
         ended.release();
@@ -224,7 +224,7 @@ fn a_hand_over_against_a_look_for_a_cycle() {
         const LEADER: u64 = 8;
         const WAITER: u64 = 9;
         let scene = Scene::new();
-        scene.load.set_leader(LEADER);
+        scene.load.set_leader_thread(LEADER);
         let ticket = Ticket::draw();
         scene.load.join(ticket, Want::Value);
         let theirs = Arc::clone(&scene);
@@ -235,7 +235,7 @@ fn a_hand_over_against_a_look_for_a_cycle() {
         let looks = thread::spawn(move || others.load.awaited_thread(ticket));
         let leads = |verdict| {
             assert!(matches!(verdict, Verdict::Offered));
-            scene.load.set_leader(WAITER);
+            scene.load.set_leader_thread(WAITER);
         };
         let early = scene
             .load

@@ -53,7 +53,7 @@ impl Scene {
         if deadline == NEVER {
             self.waking.request_soon(&self.clock);
         } else {
-            self.waking.request_by(deadline, 0);
+            self.waking.request_by(0, deadline);
         }
     }
 

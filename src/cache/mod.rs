@@ -262,7 +262,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         V: Clone,
     {
         let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
-        (self.engine()).find::<true, Q, V>(self.hash(key), key, clone)
+        self.engine().read(self.hash(key), key, clone)
     }
 
     /// Stores a value. The listener gets the old value, if there is one, with the cause `Replaced`,
@@ -393,7 +393,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        (self.engine()).find::<true, Q, _>(self.hash(key), key, |entry, _| entry)
+        (self.engine()).read(self.hash(key), key, |entry, _| entry)
     }
 
     /// Returns the values of several keys, cloned, in the order of the keys; `None` for each key
@@ -458,7 +458,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     where
         Q: Equivalent<K> + Hash + ?Sized,
     {
-        (self.engine()).find::<false, Q, _>(self.hash(key), key, |entry, _| entry)
+        (self.engine()).peek(self.hash(key), key, |entry, _| entry)
     }
 
     /// Returns whether the key has an entry that has not expired. Does not count as a read, like
@@ -483,7 +483,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         Q: Equivalent<K> + Hash + ?Sized,
     {
         (self.engine())
-            .find::<false, Q, ()>(self.hash(key), key, |_, _| ())
+            .peek(self.hash(key), key, |_, _| ())
             .is_some()
     }
 

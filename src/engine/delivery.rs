@@ -470,7 +470,7 @@ impl<K, V> Engine<K, V> {
     /// True if other work is due before all was delivered.
     pub(super) fn deliver_from_run(&self) -> bool {
         let waking = &self.waking;
-        if waking.scheduler.is_shared() {
+        if waking.scheduler.is_background() {
             // The scheduler thread calls no listener, and waits for none.
             _ = self.offer_delivery();
             return false;

@@ -179,7 +179,7 @@ impl<K, V> Lifetimes<K, V> {
         }
         let hard = self.within_time_to_live(own, written, now);
         match self.time_to_idle {
-            Some(idle) => time::earlier(hard, time::deadline_after(now, idle), now),
+            Some(idle) => time::earlier(now, hard, time::deadline_after(now, idle)),
             None => hard,
         }
     }
@@ -188,7 +188,7 @@ impl<K, V> Lifetimes<K, V> {
     fn within_time_to_live(&self, own: u64, written: impl FnOnce() -> u64, now: u64) -> u64 {
         match self.time_to_live.map(|live| (live, written())) {
             Some((live, written)) if written != NEVER => {
-                time::earlier(own, time::deadline_after(written, live), now)
+                time::earlier(now, own, time::deadline_after(written, live))
             }
             _ => own,
         }
@@ -268,8 +268,8 @@ pub(crate) struct Superseded {
 /// |---|---|---|---|
 /// | `Fixed` | yes | yes | as it is |
 /// | `Moved` | no: the policy is asked again | yes | `Fixed` |
-/// | `Kept` | no | if its deadline is the one that was seen | `Stays`, of a live entry |
-/// | `Stays` | no | yes | as it is, of a live entry |
+/// | `KeepsSeen` | no | if its deadline is the one that was seen | `KeepsAny`, of a live entry |
+/// | `KeepsAny` | no | yes | as it is, of a live entry |
 #[derive(Clone, Copy)]
 enum Answer {
     /// This deadline, whatever the key has by then: from a call, or given for a new entry.
@@ -277,9 +277,9 @@ enum Answer {
     /// This deadline, given for a live entry.
     Moved(u64),
     /// The deadline of the live entry stays, which is this one: the policy has seen it.
-    Kept(u64),
+    KeepsSeen(u64),
     /// The deadline of the live entry stays, whatever it is.
-    Stays,
+    KeepsAny,
 }
 
 impl TimedAnswer {
@@ -294,9 +294,11 @@ impl TimedAnswer {
     pub(crate) fn final_answer<K, V>(self, found: Option<NodePtr<K, V>>, now: u64) -> Option<Self> {
         let answer = match self.answer {
             Answer::Fixed(own) | Answer::Moved(own) => Answer::Fixed(own),
-            Answer::Kept(_) | Answer::Stays => {
-                found?.claim_unless_live(now)?;
-                Answer::Stays
+            Answer::KeepsSeen(_) | Answer::KeepsAny => {
+                if found?.claim_if_due(now) {
+                    return None;
+                }
+                Answer::KeepsAny
             }
         };
         Some(Self { now, answer })
@@ -313,7 +315,7 @@ impl TimedAnswer {
         old: NodePtr<K, V>,
         lifetimes: &Lifetimes<K, V>,
     ) -> Option<Superseded> {
-        if old.claim_unless_live(self.now).is_none() {
+        if old.claim_if_due(self.now) {
             // `None`: another thread has claimed the deadline after the policy was asked about the
             // entry as a live one.
             let fits_new = matches!(self.answer, Answer::Fixed(_));
@@ -327,7 +329,7 @@ impl TimedAnswer {
             });
         }
         let seen = match self.answer {
-            Answer::Kept(seen) => Some(seen),
+            Answer::KeepsSeen(seen) => Some(seen),
             _ => None,
         };
         // Where reads extend, extensions end here: a reader that comes too late starts over and
@@ -358,7 +360,7 @@ impl TimedAnswer {
     pub(crate) fn own_or(&self, kept: impl FnOnce() -> u64) -> u64 {
         match self.answer {
             Answer::Fixed(own) | Answer::Moved(own) => own,
-            Answer::Kept(_) | Answer::Stays => kept(),
+            Answer::KeepsSeen(_) | Answer::KeepsAny => kept(),
         }
     }
 
@@ -401,9 +403,9 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
         let answer = match (given, &self.policy) {
             (LifetimeSource::Update, None)
                 if self.time_to_live.is_none()
-                    && found.is_some_and(|old| old.claim_unless_live(now).is_some()) =>
+                    && found.is_some_and(|old| !old.claim_if_due(now)) =>
             {
-                Answer::Stays
+                Answer::KeepsAny
             }
             (_, None) => Answer::Fixed(NEVER),
             (_, Some(policy)) => {
@@ -412,15 +414,15 @@ impl<K: 'static, V: 'static> Lifetimes<K, V> {
                 if let (Some(old), Updates::Leave | Updates::Asked) = (found, updates) {
                     // If the entry is due, this claims it, so that the answer for a new entry stays
                     // valid.
-                    live = old.claim_unless_live(now);
+                    live = old.live_or_claim(now);
                 }
                 match live {
                     None => Answer::Fixed(policy.deadline_of_new(entry(), clock, now)),
-                    Some(_) if updates == Updates::Leave => Answer::Stays,
+                    Some(_) if updates == Updates::Leave => Answer::KeepsAny,
                     // The policy is told the wanted deadline. If it keeps that, the own one stays.
                     Some(deadline) => {
                         match policy.deadline_of_update(entry(), clock, now, deadline) {
-                            None => Answer::Kept(deadline),
+                            None => Answer::KeepsSeen(deadline),
                             Some(own) => Answer::Moved(own),
                         }
                     }

@@ -675,7 +675,7 @@ impl<K, V> Pass<'_, K, V> {
         let victim = victim.entry().node();
         let spot = shard.find_node(hash, victim)?;
         let deadline = victim.deadline();
-        let expired = deadline != NEVER && victim.claim_unless_live(self.read_clock()).is_none();
+        let expired = deadline != NEVER && victim.claim_if_due(self.read_clock());
         shard.remove_without_event(spot);
         let cause = if expired {
             RemovalCause::Expired

@@ -264,7 +264,7 @@ impl<K, V> Engine<K, V> {
                     Left::Nothing
                 };
             }
-            let is_turn_over = rounds >= most && self.waking.scheduler.is_shared();
+            let is_turn_over = rounds >= most && self.waking.scheduler.is_background();
             if is_turn_over || self.waking.cache.is_closed() {
                 return Left::OfRun;
             }

@@ -16,7 +16,7 @@
 //!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
 //!    event, or the writer sees the requests cleared and requests again.
 //! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
-//!    request made meanwhile. Changes happen under the lock `retry`, but for the begin of a run,
+//!    request made meanwhile. Changes happen under the lock `requests`, but for the begin of a run,
 //!    which only clears the requests (1). The waker is called under the lock too, so its last call
 //!    names the earliest moment.
 //! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
@@ -94,7 +94,7 @@ pub(crate) struct Waking {
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
     /// which to run again, if the last run asked for that because readers hold memory, or because
     /// of a panic.
-    retry: Mutex<Option<Duration>>,
+    requests: Mutex<Option<Duration>>,
     pub(crate) scheduler: Scheduler,
     /// The cache itself, as the threads of the crate reach it.
     pub(crate) cache: CacheRef,
@@ -106,7 +106,7 @@ impl Waking {
             armed: AtomicU64::new(NEVER),
             promised: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
-            retry: Mutex::new(None),
+            requests: Mutex::new(None),
             scheduler,
             cache,
         }
@@ -120,7 +120,9 @@ impl Waking {
         if !self.scheduler.callers_maintain() {
             let latest = now.wrapping_sub(STUCK_AFTER);
             let promised = self.promised.load(Ordering::Relaxed);
-            return now != NEVER && time::is_due(latest, promised) && self.scheduler.is_shared();
+            return now != NEVER
+                && time::is_due(latest, promised)
+                && self.scheduler.is_background();
         }
         let promised = self.promised.load(Ordering::Relaxed);
         if promised == NEVER {
@@ -149,7 +151,7 @@ impl Waking {
 
     #[cold]
     fn arrange_soon(&self, clock: &Clock) {
-        let mut retry = self.retry.lock();
+        let mut until_retry = self.requests.lock();
         let armed = self.armed.load(Ordering::SeqCst);
         // Before the request is noted: if the ticker panics, the next writer has to request again.
         let after = if armed == NEVER {
@@ -161,7 +163,7 @@ impl Waking {
             }
         };
         if !self.soon.swap(true, Ordering::SeqCst) {
-            self.call_waker(after, &mut retry);
+            self.call_waker(after, &mut until_retry);
         }
     }
 
@@ -169,27 +171,27 @@ impl Waking {
     ///
     /// SeqCst: see invariant 1; the partner is `begin`.
     #[inline]
-    pub(crate) fn lacks_run_by(&self, moment: u64, now: u64) -> bool {
-        time::is_before(moment, self.armed.load(Ordering::SeqCst), now)
+    pub(crate) fn lacks_run_by(&self, now: u64, moment: u64) -> bool {
+        time::is_before(now, moment, self.armed.load(Ordering::SeqCst))
     }
 
     /// Requests a run at `moment` at the latest.
     #[inline]
-    pub(crate) fn request_by(&self, moment: u64, now: u64) {
-        if self.lacks_run_by(moment, now) {
-            self.arrange_by(moment, now);
+    pub(crate) fn request_by(&self, now: u64, moment: u64) {
+        if self.lacks_run_by(now, moment) {
+            self.arrange_by(now, moment);
         }
     }
 
     #[cold]
-    fn arrange_by(&self, moment: u64, now: u64) {
-        let mut retry = self.retry.lock();
+    fn arrange_by(&self, now: u64, moment: u64) {
+        let mut until_retry = self.requests.lock();
         let former = self.armed.load(Ordering::SeqCst);
-        if !time::is_before(moment, former, now) {
+        if !time::is_before(now, moment, former) {
             return;
         }
         self.armed.store(moment, Ordering::SeqCst);
-        let promised = time::earlier(self.promised.load(Ordering::Relaxed), moment, now);
+        let promised = time::earlier(now, self.promised.load(Ordering::Relaxed), moment);
         self.promised.store(promised, Ordering::Relaxed);
         // This call of the waker replaces the one before, so it has to come early enough for every
         // reason to run. The delay of the retry starts again.
@@ -197,23 +199,23 @@ impl Waking {
         if self.soon.load(Ordering::SeqCst) {
             after = after.min(COALESCE_DELAY);
         }
-        if let Some(until_retry) = *retry {
-            after = after.min(until_retry);
+        if let Some(delay) = *until_retry {
+            after = after.min(delay);
         }
         after = after.min(match time::time_left(now, promised) {
             Some(left) if !left.is_zero() => left,
             // A run is at this work, unless user code holds it up.
             _ => Duration::from_nanos(STUCK_AFTER),
         });
-        self.call_waker(after, &mut retry);
+        self.call_waker(after, &mut until_retry);
     }
 
     /// Calls the waker, which may be the user's. If it panics, nothing is arranged (waking 4).
-    fn call_waker(&self, after: Duration, retry: &mut Option<Duration>) {
+    fn call_waker(&self, after: Duration, until_retry: &mut Option<Duration>) {
         if let Err(payload) =
             catch_unwind(AssertUnwindSafe(|| self.scheduler.wake(&self.cache, after)))
         {
-            *retry = Some(RETRY);
+            *until_retry = Some(RETRY);
             self.soon.store(false, Ordering::SeqCst);
             self.armed.store(NEVER, Ordering::SeqCst);
             self.promised.store(NEVER, Ordering::Relaxed);
@@ -239,7 +241,7 @@ impl Waking {
         let armed = self.armed.swap(NEVER, Ordering::SeqCst);
         let promised = self.promised.load(Ordering::Relaxed);
         Run {
-            armed: time::earlier(armed, promised, promised),
+            armed: time::earlier(promised, armed, promised),
             waking: self,
         }
     }
@@ -253,7 +255,7 @@ impl Waking {
         retry: Option<Duration>,
         now: impl FnOnce() -> Option<u64>,
     ) -> Option<Duration> {
-        let mut until_retry = self.retry.lock();
+        let mut until_retry = self.requests.lock();
         *until_retry = retry;
         // A writer may have requested a moment though the run has left nothing: the waker needs
         // that one as a time from now, too.
@@ -261,7 +263,7 @@ impl Waking {
         let any = if moment == NEVER { requested } else { moment };
         let now = if any == NEVER { None } else { now() };
         // Without a clock: they lie less than 2^63 ns from each other.
-        let armed = time::earlier(requested, moment, now.unwrap_or(any));
+        let armed = time::earlier(now.unwrap_or(any), requested, moment);
         self.armed.store(armed, Ordering::SeqCst);
         self.promised.store(armed, Ordering::Relaxed);
         let left = match now {

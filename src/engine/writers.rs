@@ -170,13 +170,13 @@ impl<K, V> Engine<K, V> {
     /// for what else the write may have left.
     #[inline]
     fn wants_run(&self, outcome: &WriteOutcome) -> bool {
-        let is_late = |moment| self.waking.lacks_run_by(moment, outcome.now);
+        let lacks_run = |moment| self.waking.lacks_run_by(outcome.now, moment);
         // First the cheap question: does a run come by the deadline itself? Only if none does, the
         // time of the flush counts, which is later.
-        let is_late_for_entry = outcome.deadline != NEVER
-            && is_late(outcome.deadline)
-            && is_late(self.spans.flush_time(outcome.deadline, outcome.now));
-        is_late_for_entry || (self.may_leave_work(outcome) && self.waking.is_unrequested())
+        let entry_lacks_run = outcome.deadline != NEVER
+            && lacks_run(outcome.deadline)
+            && lacks_run(self.spans.flush_time(outcome.now, outcome.deadline));
+        entry_lacks_run || (self.may_leave_work(outcome) && self.waking.is_unrequested())
     }
 
     /// Whether the call has to help.
@@ -305,14 +305,14 @@ impl<K, V> Engine<K, V> {
         let clock = &self.clock;
         let waking = &self.waking;
         if outcome.deadline != NEVER {
-            let flush = self.spans.flush_time(outcome.deadline, outcome.now);
+            let flush = self.spans.flush_time(outcome.now, outcome.deadline);
             // Since the write read the clock, the policy was asked, which may have taken long.
             let now = if waking.scheduler.callers_maintain() {
                 outcome.now
             } else {
                 clock.now()
             };
-            waking.request_by(flush, now);
+            waking.request_by(now, flush);
         }
         if self.may_leave_work(outcome) {
             waking.request_soon(clock);

@@ -110,7 +110,7 @@ pub(crate) struct Load<K, V> {
     /// The thread that runs the leader's code just now, or 0. Beside the lock, so that an async
     /// leader notes each poll cheaply. Relaxed: a thread compares it with its own number, which it
     /// has stored itself; the cycle's lock orders the rest.
-    leader: AtomicU64,
+    leader_thread: AtomicU64,
     /// Changes from true to false, once, under the shard's lock, or when the cache is gone.
     /// Relaxed: a holder of that lock reads it exactly; for all others it is a hint, and only
     /// `false` is final.
@@ -168,7 +168,7 @@ impl<K, V> Load<K, V> {
         Self {
             hash,
             key: LetGo::new(key),
-            leader: AtomicU64::new(leader),
+            leader_thread: AtomicU64::new(leader),
             current: AtomicBool::new(true),
             joined: AtomicBool::new(false),
             began: AtomicU64::new(began),
@@ -192,13 +192,13 @@ impl<K, V> Load<K, V> {
     }
 
     /// The thread that runs the leader's code just now, or is awake and about to; or 0.
-    pub(crate) fn leader(&self) -> u64 {
-        self.leader.load(Ordering::Relaxed)
+    pub(crate) fn leader_thread(&self) -> u64 {
+        self.leader_thread.load(Ordering::Relaxed)
     }
 
     /// Notes which thread runs the leader's code from now on.
-    pub(crate) fn set_leader(&self, thread: u64) {
-        self.leader.store(thread, Ordering::Relaxed);
+    pub(crate) fn set_leader_thread(&self, thread: u64) {
+        self.leader_thread.store(thread, Ordering::Relaxed);
     }
 
     /// Whether it is current. Without the shard's lock, `true` may be outdated.
@@ -323,7 +323,7 @@ impl<K, V> Load<K, V> {
                 if let Verdict::Offered = verdict {
                     waiters.turns.hears(ticket, thread_number());
                     if state.phase == Phase::Offered(ticket) {
-                        self.set_leader(thread_number());
+                        self.set_leader_thread(thread_number());
                     }
                 }
                 return Some(verdict);
@@ -386,7 +386,7 @@ impl<K, V> Load<K, V> {
         if let Phase::Offered(ticket) = phase {
             state.phase = Phase::Ended;
             // The call may have heard of it, and does not lead after all.
-            self.set_leader(0);
+            self.set_leader_thread(0);
             all = true;
             wakers.extend(state.waiters().call_off(ticket));
         }
@@ -438,7 +438,7 @@ impl<K, V> Load<K, V> {
 
     /// The run has made its write. Under the shard's lock, in the hold that made it. Unless calls
     /// wait for their turn, the load is no longer current. True if calls wait: then the run has to
-    /// be [ended](Self::end).
+    /// be [ended](Self::publish_end).
     #[inline]
     pub(crate) fn seal(&self) -> bool {
         if !self.joined.load(Ordering::Relaxed) {
@@ -457,11 +457,11 @@ impl<K, V> Load<K, V> {
     /// none, the load is no longer current. Under the shard's lock, unless it was not current
     /// before or the cache is gone. What it returns is to be [released](AfterRun::release) with no
     /// lock held.
-    pub(crate) fn end(&self, outcome: &Outcome<V>, now: u64) -> AfterRun<K, V> {
+    pub(crate) fn publish_end(&self, outcome: &Outcome<V>, now: u64) -> AfterRun<K, V> {
         let current = self.is_current();
         let mut state = self.state();
         state.phase = Phase::Ended;
-        self.leader.store(0, Ordering::Relaxed);
+        self.leader_thread.store(0, Ordering::Relaxed);
         let mut wakers = Vec::new();
         let (mut next, mut before) = (None, None);
         if let Some(waiters) = &mut state.waiters {
@@ -480,7 +480,7 @@ impl<K, V> Load<K, V> {
             } else if let Some((ticket, thread, waker)) = waiters.offer() {
                 next = waker;
                 state.phase = Phase::Offered(ticket);
-                self.set_leader(thread);
+                self.set_leader_thread(thread);
                 self.set_began(now);
             }
         }
@@ -524,11 +524,11 @@ impl<K: Send + Sync, V: Send + Sync> WaitTarget for Load<K, V> {
         let mut state = self.state();
         let waiters = state.waiters();
         waiters.waker(ticket)?;
-        // Under the lock, as in `end`: it may hand the lead to this very waiter.
+        // Under the lock, as in `publish_end`: it may hand the lead to this very waiter.
         let leader = if waiters.wants_turn(ticket) && !self.is_current() {
-            waiters.turns.newer()?.leader()
+            waiters.turns.newer()?.leader_thread()
         } else {
-            self.leader()
+            self.leader_thread()
         };
         drop(state);
         match leader {

@@ -228,7 +228,7 @@ impl<K, V> Load<K, V> {
 
     /// Whether another thread runs the leader's code, or is awake and about to.
     pub(crate) fn is_led_elsewhere(&self) -> bool {
-        let leader = self.leader();
+        let leader = self.leader_thread();
         leader != 0 && leader != thread_number()
     }
 

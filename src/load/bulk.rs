@@ -5,7 +5,7 @@
 //! meanwhile leaves its value with the waiter.
 
 use super::Loadable;
-use super::claim::{Claim, Claimant};
+use super::claim::{Claim, Claimant, May};
 use super::guard::{CallGuard, Guard, ToCache};
 use super::run::{Made, Ran, conclude, lead, of_option, settled};
 use crate::cache::Cache;
@@ -121,7 +121,7 @@ impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
             if launch.is_some() {
                 claimant.elsewhere = Some(settled::<E>());
             }
-            match claimant.begin() {
+            match claimant.try_claim(May::Lead) {
                 Some(Claim::Guard(guard, _)) => match guard.unless(&refuse) {
                     Ok(guard) => {
                         guards.push((place, guard));

@@ -56,6 +56,15 @@ pub(crate) enum Replaces {
     Any,
 }
 
+/// What a call may do about a load of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum May {
+    /// Lead one, or join that of another call.
+    Lead,
+    /// Join that of another call: a refresh leads at its turn only.
+    OnlyJoin,
+}
+
 /// The load that a call has joined.
 pub(super) struct JoinedLoad<K, V> {
     pub(super) load: Arc<Load<K, V>>,
@@ -79,9 +88,9 @@ impl<K, V> JoinedLoad<K, V> {
 ///
 /// | the call | from | until |
 /// |---|---|---|
-/// | waits for no load | `new`; `wait_no_longer` | `begin` answers with a claim, or has joined a load |
+/// | waits for no load | `new`; `wait_no_longer` | `try_claim` answers with a claim, or has joined a load |
 /// | waits for a load | `wait_for`; `wait_for_own`, if its own load runs elsewhere | `poll_claim` takes its verdict |
-/// | was offered the lead there | that verdict | `begin` takes it or gives it up; else `leave` hands it on |
+/// | was offered the lead there | that verdict | `try_claim` takes it or gives it up; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
     pub(super) cache: C,
     pub(crate) hash: u64,
@@ -273,7 +282,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
 }
 
 impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
-    /// The claim, by polls. The first may follow a [`begin`](Self::begin).
+    /// The claim, by polls. The first may follow a [`try_claim`](Self::try_claim).
     pub(crate) fn poll_claim(&mut self, cx: &Context<'_>) -> Poll<Claim<K, V, C>> {
         loop {
             let told = ready!(self.poll_verdict(cx));
@@ -314,12 +323,12 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                 }
             }
             // A refresh that has to look the key up again needs another turn.
-            let claim = if matches!(self.want, Want::Settled(_)) {
-                self.join()
+            let may = if matches!(self.want, Want::Settled(_)) {
+                May::OnlyJoin
             } else {
-                self.begin()
+                May::Lead
             };
-            if let Some(claim) = claim {
+            if let Some(claim) = self.try_claim(may) {
                 return Poll::Ready(claim);
             }
         }
@@ -351,22 +360,12 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
 
     /// The claim of a call that waits for no load, or was offered the lead; `None` if it has to
     /// wait.
-    #[inline]
-    pub(crate) fn begin(&mut self) -> Option<Claim<K, V, C>> {
-        self.try_claim(true)
-    }
-
-    /// As [`begin`](Self::begin), but it does not lead: a refresh does so at its turn only.
-    pub(crate) fn join(&mut self) -> Option<Claim<K, V, C>> {
-        self.try_claim(false)
-    }
-
     #[inline(never)]
-    fn try_claim(&mut self, may_lead: bool) -> Option<Claim<K, V, C>> {
+    pub(crate) fn try_claim(&mut self, may: May) -> Option<Claim<K, V, C>> {
         let Some(engine) = self.cache.reach() else {
             return Some(Claim::Gone);
         };
-        let claim = self.claim_or_join(&engine, may_lead)?;
+        let claim = self.claim_or_join(&engine, may)?;
         // It may call wakers.
         self.wait_no_longer();
         if let (Claim::Guard(guard, _), Some(accepts)) = (&claim, self.elsewhere) {
@@ -378,7 +377,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
     /// The claim; `None` if the call has joined another call's load. One transaction, but for two
     /// steps on the way: a due entry leaves, and the call spins.
     #[inline(always)]
-    fn claim_or_join(&mut self, engine: &Engine<K, V>, may_lead: bool) -> Option<Claim<K, V, C>> {
+    fn claim_or_join(&mut self, engine: &Engine<K, V>, may: May) -> Option<Claim<K, V, C>> {
         let waits_already = self.ticket.is_some();
         let hash = self.hash;
         // Once only: the listener may store another entry that is due.
@@ -392,7 +391,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
             let begin = Begin {
                 engine,
                 call: &mut *self,
-                may_lead,
+                may,
                 expires_first,
                 spins,
             };
@@ -468,8 +467,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
 struct Begin<'b, K, V, C: ToCache<K, V>> {
     engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, C>,
-    /// Whether the call leads if the key has no load.
-    may_lead: bool,
+    may: May,
     /// Whether a due entry only leaves, before the call leads or waits: the listener, and
     /// destructors that run now, may load the key themselves. A call that was offered the lead
     /// gives it up.
@@ -552,7 +550,7 @@ where
         let mut due = None;
         if let Confirmed::Occupied(spot) = place {
             if self.claim_if_due(spot.node) {
-                if self.expires_first && self.may_lead && !self.is_hit() {
+                if self.expires_first && self.may == May::Lead && !self.is_hit() {
                     self.step_aside(shard, loads);
                     return Tried::Done(Begun::Expired(self.expire(spot, shard)));
                 }
@@ -580,7 +578,7 @@ where
                 None => Begun::Absent,
             });
         }
-        if !self.may_lead {
+        if self.may == May::OnlyJoin {
             return Tried::Done(Begun::Busy);
         }
         if let Some(load) = &idle {
@@ -630,7 +628,7 @@ where
     /// Whether a node is due. If it is, no read extends it from now on.
     #[inline]
     fn claim_if_due(&self, node: NodePtr<K, V>) -> bool {
-        node.deadline() != NEVER && node.claim_unless_live(self.engine.clock.now()).is_none()
+        node.deadline() != NEVER && node.claim_if_due(self.engine.clock.now())
     }
 
     /// The call is not the next to lead. If it was offered the lead, all that wait look again.
@@ -681,7 +679,7 @@ where
         // not wait for it.
         let leader = thread_number();
         if let Some(load) = idle {
-            load.set_leader(leader);
+            load.set_leader_thread(leader);
             load.set_reload(NEVER);
             return load;
         }

@@ -35,8 +35,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// The value of a key; if it is absent, what `make` makes, which is given no entry here. The
-    /// call has the key itself (`F` is `K`), or a reference to a form of it (`F` is `&Q`).
+    /// The value of a key; if it is absent, what `make` makes. The call has the key itself (`F` is
+    /// `K`), or a reference to a form of it (`F` is `&Q`).
     #[inline(always)]
     #[track_caller]
     fn get_or_load<Q, F>(
@@ -44,7 +44,7 @@ where
         key: F,
         to_key: impl FnOnce(F) -> K,
         want: Want,
-        make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
+        make: impl FnOnce() -> Made<V>,
     ) -> Result<V, Outcome<V>>
     where
         Q: Equivalent<K> + Hash + ?Sized,
@@ -52,7 +52,7 @@ where
     {
         let hash = self.hash(key.borrow());
         let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
-        match (self.engine()).find::<true, _, V>(hash, key.borrow(), clone) {
+        match self.engine().read(hash, key.borrow(), clone) {
             Some(value) => Ok(value),
             None => self.load(hash, to_key(key), want, make),
         }
@@ -65,10 +65,10 @@ where
         hash: u64,
         key: K,
         want: Want,
-        make: impl FnOnce(Option<&Keyless<V>>) -> Made<V>,
+        make: impl FnOnce() -> Made<V>,
     ) -> Result<V, Outcome<V>> {
         let mut claimant = Claimant::new(self.engine(), hash, key, want);
-        unboxed(conclude(claimant.run_here(make)))
+        unboxed(conclude(claimant.run_here(|_| make())))
     }
 
     /// The future holds `init` once: moved on, it would take its room several times
@@ -93,7 +93,7 @@ where
             // One answer for both ways: without optimization, each has room of its own.
             answer('found: {
                 let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
-                if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
+                if let Some(value) = engine.read(hash, key.borrow(), clone) {
                     break 'found Ok(value);
                 }
                 let mut claimant = Claimant::new(engine, hash, to_key(key), want);
@@ -141,7 +141,7 @@ where
     #[inline]
     #[track_caller]
     pub fn get_with(&self, key: K, init: impl FnOnce() -> V) -> V {
-        sure(self.get_or_load::<K, _>(key, identity, Want::Value, |_| of_value(init())))
+        sure(self.get_or_load::<K, _>(key, identity, Want::Value, || of_value(init())))
     }
 
     /// Returns the value of a key that is given by reference, loaded if it is absent: see
@@ -166,7 +166,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.get_or_load::<Q, _>(key, Q::to_owned, Want::Value, |_| of_value(init())))
+        sure(self.get_or_load::<Q, _>(key, Q::to_owned, Want::Value, || of_value(init())))
     }
 
     /// Returns the value of a key, loaded if it is absent and `init` makes a value: see
@@ -192,7 +192,7 @@ where
     #[inline]
     #[track_caller]
     pub fn optionally_get_with(&self, key: K, init: impl FnOnce() -> Option<V>) -> Option<V> {
-        self.get_or_load::<K, _>(key, identity, Want::Optional, |_| of_option(init()))
+        self.get_or_load::<K, _>(key, identity, Want::Optional, || of_option(init()))
             .ok()
     }
 
@@ -221,7 +221,7 @@ where
     where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
     {
-        self.get_or_load::<Q, _>(key, Q::to_owned, Want::Optional, |_| of_option(init()))
+        self.get_or_load::<Q, _>(key, Q::to_owned, Want::Optional, || of_option(init()))
             .ok()
     }
 
@@ -258,7 +258,7 @@ where
     where
         E: Send + Sync + 'static,
     {
-        or_error(self.get_or_load::<K, _>(key, identity, fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load::<K, _>(key, identity, fallible::<E>(), || of_result(init())))
     }
 
     /// Returns the value of a key that is given by reference, loaded by an `init` that may fail:
@@ -292,7 +292,7 @@ where
         Q: Equivalent<K> + Hash + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        or_error(self.get_or_load::<Q, _>(key, Q::to_owned, fallible::<E>(), |_| of_result(init())))
+        or_error(self.get_or_load::<Q, _>(key, Q::to_owned, fallible::<E>(), || of_result(init())))
     }
 
     /// Returns the value of a key, loaded by a future if it is absent; the async form of

@@ -155,7 +155,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
     /// on: what it calls must not wait for this load.
     #[inline]
     pub(super) fn enter(&self) -> Option<C::At> {
-        self.load.set_leader(thread_number());
+        self.load.set_leader_thread(thread_number());
         self.cache.reach()
     }
 
@@ -167,7 +167,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         cache: WeakHandle<K, V>,
         on_drop: Option<OnDrop<K, V>>,
     ) -> OwnedGuard<K, V> {
-        self.load.set_leader(0);
+        self.load.set_leader_thread(0);
         self.is_armed = false;
         Guard {
             cache,
@@ -214,7 +214,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
     pub(crate) fn keep(self) {
         let engine = self.enter();
         let mut guard = self;
-        guard.end(engine.as_deref(), &Outcome::Nothing, false);
+        guard.end_run(engine.as_deref(), &Outcome::Nothing, false);
     }
 
     #[cold]
@@ -228,11 +228,11 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
         if let (Outcome::Absent, Some(engine)) = (failure, engine) {
             engine.forget_failure(self.load.key());
         }
-        self.end(engine, failure, failed);
+        self.end_run(engine, failure, failed);
     }
 
     /// Ends the run: counts it, publishes its outcome, and wakes the waiters.
-    pub(super) fn end(
+    pub(super) fn end_run(
         &mut self,
         engine: Option<&Engine<K, V>>,
         outcome: &Outcome<V>,
@@ -287,7 +287,7 @@ impl<K, V, C: ToCache<K, V>> Guard<K, V, C> {
 #[cold]
 pub(super) fn hand_on<K, V, C: ToCache<K, V>>(cache: &C, load: &Arc<Load<K, V>>) {
     // Wakers are called: what they call must not wait for this load.
-    load.set_leader(thread_number());
+    load.set_leader_thread(thread_number());
     let engine = cache.reach();
     publish(engine.as_deref(), load, &Outcome::Nothing).release();
 }
@@ -300,12 +300,12 @@ fn publish<K, V>(
     outcome: &Outcome<V>,
 ) -> AfterRun<K, V> {
     let Some(engine) = engine else {
-        return load.end(outcome, 0);
+        return load.publish_end(outcome, 0);
     };
     // If the ticker panics, waiters must be woken all the same.
     let now = contain(|| engine.load_clock()).unwrap_or(0);
     let mut shard = engine.map.lock(load.hash);
-    let ended = load.end(outcome, now);
+    let ended = load.publish_end(outcome, now);
     shard.change_loads(|loads| loads.drop_if_outdated(load));
     drop(shard);
     engine.watch_load(load);
@@ -381,7 +381,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         }));
         if self.is_armed {
             // A clone has panicked: the next of them leads.
-            self.end(Some(engine), &Outcome::Nothing, false);
+            self.end_run(Some(engine), &Outcome::Nothing, false);
         }
         told
     }
@@ -397,7 +397,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
             shared.replaced = false;
             outcome = Outcome::Value(Arc::new(shared), deadline);
         }
-        self.end(engine, &outcome, false);
+        self.end_run(engine, &outcome, false);
         let_go(outcome);
     }
 
@@ -442,7 +442,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         let engine = self.enter();
         let mut guard = self;
         let Some(engine) = engine.as_deref() else {
-            guard.end(None, &none, false);
+            guard.end_run(None, &none, false);
             return guard.too_late(None);
         };
         let load = &guard.load;
@@ -467,11 +467,11 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         if !is_current {
             let live = guard.share_live(engine);
             if live.is_none() {
-                guard.end(Some(engine), &none, false);
+                guard.end_run(Some(engine), &none, false);
             }
             return guard.too_late(live);
         }
-        guard.end(Some(engine), &none, false);
+        guard.end_run(Some(engine), &none, false);
         let Some((cause, outcome)) = left else {
             return Commit::Made(None);
         };

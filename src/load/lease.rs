@@ -409,7 +409,7 @@ where
         let engine = self.engine();
         let hash = self.hash(key.borrow());
         let clone = |entry: EntryRef<'_, K, V>, _| entry.value().clone();
-        if let Some(value) = engine.find::<true, _, V>(hash, key.borrow(), clone) {
+        if let Some(value) = engine.read(hash, key.borrow(), clone) {
             return Leased::Found(value);
         }
         // As a call of this handle, not of the lease: user code runs outside of the cache's gate.

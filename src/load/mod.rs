@@ -24,7 +24,7 @@ pub use key::ToKey;
 pub use lease::{Filled, Lease, Leased};
 
 pub(crate) use bulk::{CallGuards, Keys, load_together};
-pub(crate) use claim::{Claim, Claimant, Replaces};
+pub(crate) use claim::{Claim, Claimant, May, Replaces};
 pub(crate) use guard::{Guard, OwnedGuard, ToCache};
 pub(crate) use run::{error_of, fallible, lead, settled};
 

@@ -49,7 +49,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         old.stored = true;
         // The value moves to the calls that share it, from box to box.
         let shared = Outcome::Value(Arc::from(old), outcome.deadline);
-        guard.end(engine.as_deref(), &shared, false);
+        guard.end_run(engine.as_deref(), &shared, false);
         if let Some(engine) = engine.as_deref() {
             engine.after_write(outcome);
         }
@@ -73,7 +73,7 @@ impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
                 return Decision::End(None);
             };
             let now = time::of_write(self.clock.now());
-            let Some(deadline) = node.claim_unless_live(now) else {
+            let Some(deadline) = node.live_or_claim(now) else {
                 return Decision::End(None);
             };
             let (mut asked, refresh) = match last {

@@ -1,7 +1,7 @@
 //! The run of a call's code, as a part of the call, and what the call then returns.
 
 use super::Loadable;
-use super::claim::{Claim, Claimant};
+use super::claim::{Claim, Claimant, May};
 use super::guard::{Guard, ToCache};
 use crate::compute::Keyless;
 use crate::contain::{AtEnd, let_go};
@@ -36,7 +36,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
     pub(crate) fn claim_here(&mut self) -> Claim<K, V, C> {
         if self.waits.is_none() {
             self.may_spin();
-            if let Some(claim) = self.begin() {
+            if let Some(claim) = self.try_claim(May::Lead) {
                 return claim;
             }
         }
@@ -88,7 +88,7 @@ pub(crate) fn lead<'g, K: 'g, V: 'g, C: ToCache<K, V> + 'g, F: Future + ?Sized>(
 ) -> impl Future<Output = F::Output> {
     let set_leaders = move |thread| {
         let loads = guards.clone().map(Guard::load);
-        loads.for_each(|load| load.set_leader(thread));
+        loads.for_each(|load| load.set_leader_thread(thread));
     };
     let at_end = AtEnd(set_leaders.clone(), |set_leaders| {
         set_leaders(thread_number());

@@ -1,6 +1,6 @@
 //! What only a call that is made step by step shows.
 
-use super::{Claim, Claimant};
+use super::{Claim, Claimant, May};
 use crate::flight::Want;
 use crate::sync::block::block_until;
 use crate::{Cache, Delivery, ManualTicker, RemovalCause, Scheduler};
@@ -35,12 +35,12 @@ fn a_compute_that_was_passed_and_tells_the_listener_is_not_next() {
         let (engine, hash) = (cache.engine(), cache.hash(&1));
         let call = || Claimant::new(engine, hash, 1, Want::OwnTurn);
         cache.insert_with_ttl(1, 10, Duration::from_secs(1));
-        let Some(Claim::Guard(first, _)) = call().begin() else {
+        let Some(Claim::Guard(first, _)) = call().try_claim(May::Lead) else {
             panic!("the key has no load");
         };
         let load = Arc::clone(first.load());
         let mut sleeper = call();
-        assert!(sleeper.begin().is_none());
+        assert!(sleeper.try_claim(May::Lead).is_none());
         // Its thread is about to sleep when the time to wait is over.
         let asleep = block_until(poll_fn(|cx| sleeper.poll_claim(cx)), Some(Instant::now()));
         assert!(asleep.is_err());
@@ -50,7 +50,7 @@ fn a_compute_that_was_passed_and_tells_the_listener_is_not_next() {
         let (leads, led) = mpsc::channel();
         thread::scope(|threads| {
             threads.spawn(|| {
-                let Some(Claim::Guard(second, _)) = call().begin() else {
+                let Some(Claim::Guard(second, _)) = call().try_claim(May::Lead) else {
                     panic!("it passes the sleeper");
                 };
                 leads.send(()).unwrap();

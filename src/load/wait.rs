@@ -64,7 +64,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                 engine.watch_load(load);
             }
         }
-        wait_for(cx, load.leader(), || {
+        wait_for(cx, load.leader_thread(), || {
             let [least, most] = PATIENCE;
             let mut patience = left.map(|left| left.clamp(least, most));
             if self.want == Want::OwnTurn {
@@ -127,7 +127,7 @@ impl<K, V> Engine<K, V> {
                 Some(left) => {
                     let due = time::deadline_after(now, left);
                     timeouts.list(load, due);
-                    self.waking.request_by(due, now);
+                    self.waking.request_by(now, due);
                     true
                 }
             }
@@ -155,7 +155,7 @@ impl<K, V> Engine<K, V> {
         if by_scheduler && timeouts.last_run.swap(now, Ordering::Relaxed) == now {
             left = left.max(PATIENCE[0]);
         }
-        self.waking.request_by(time::deadline_after(now, left), now);
+        self.waking.request_by(now, time::deadline_after(now, left));
         Some(left)
     }
 }

@@ -9,7 +9,7 @@ use crate::contain::{AtEnd, LetGoEach, contain, let_go};
 use crate::engine::{Engine, FromLoad, LifetimeSource};
 use crate::flight::{Load, Outcome};
 use crate::load::{
-    CallGuards, Claim, Claimant, Guard, Loadable, Replaces, ToCache, error_of, fallible, lead,
+    CallGuards, Claim, Claimant, Guard, Loadable, May, Replaces, ToCache, error_of, fallible, lead,
     load_together,
 };
 use crate::stripe::thread_number;
@@ -78,7 +78,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         backend: impl Deref<Target = Backend<K, V, E>>,
     ) -> CallResult<V, E> {
         // User code runs from now on: what it calls must not wait for this load.
-        self.load().set_leader(thread_number());
+        self.load().set_leader_thread(thread_number());
         if let Err(error) = &reply {
             self.note_failure(error, &backend);
         }
@@ -183,7 +183,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> Inner<K, V,
         // The thread that drops them leads all of their loads until the last has ended.
         let mut all = AtEnd(guards.collect::<Vec<_>>(), |guards| {
             for (_, guard) in guards {
-                guard.load().set_leader(thread_number());
+                guard.load().set_leader_thread(thread_number());
             }
         });
         spawn(spawner, async move {
@@ -257,7 +257,7 @@ where
         let mut call = Claimant::new(engine, hash, key, fallible::<LoadError<E>>());
         call.replaces = Replaces::Stale;
         call.may_wait = false;
-        if let Some(Claim::Guard(guard, _)) = call.begin() {
+        if let Some(Claim::Guard(guard, _)) = call.try_claim(May::Lead) {
             self.inner.launch(spawner, guard);
         }
     }

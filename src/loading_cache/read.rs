@@ -210,7 +210,7 @@ where
             let stale = engine.stale_hint(hash, entry.node, bound);
             (entry.value().clone(), stale)
         };
-        let (value, stale) = engine.find::<true, Q, _>(hash, key, serve)?;
+        let (value, stale) = engine.read(hash, key, serve)?;
         if let Some(hint) = stale {
             self.reload(hash, key, hint);
         }

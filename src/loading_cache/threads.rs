@@ -35,7 +35,7 @@ use super::turn::{Caller, OwnedClaimant, Progress, turn};
 use crate::atomic64::AtomicU64;
 use crate::contain::{contain, let_go};
 use crate::engine::WeakHandle;
-use crate::load::{Claim, Claimant, Guard, Loadable, OwnedGuard, Replaces, ToCache, settled};
+use crate::load::{Claim, Claimant, Guard, Loadable, May, OwnedGuard, Replaces, ToCache, settled};
 use crate::node::NodePtr;
 use crate::stripe::thread_number;
 use crate::sync::block::{poll_once, wake_all};
@@ -297,7 +297,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> ReloadThrea
             }
             ended = Some(state.ended);
             drop(state);
-            match call.join() {
+            match call.try_claim(May::OnlyJoin) {
                 None => return Progress::Waits(call),
                 // That of another key, or it has ended.
                 Some(Claim::Busy) => {}
@@ -499,7 +499,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> ReloadThrea
         let mut lead = |led| {
             let guard = self.in_background(led);
             // It runs the load next: user code that it calls before must not wait for that.
-            guard.load().set_leader(thread_number());
+            guard.load().set_leader_thread(thread_number());
             guards.push(guard);
         };
         // A `Clone` that panics for one of them ends no other.
@@ -510,7 +510,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> ReloadThrea
                     Claimant::new(self.cache.clone(), job.hash, key, settled::<LoadError<E>>());
                 call.replaces = Replaces::Stale;
                 call.may_wait = false;
-                if let Some(Claim::Guard(led, _)) = call.begin() {
+                if let Some(Claim::Guard(led, _)) = call.try_claim(May::Lead) {
                     lead(led);
                 }
             });

@@ -3,7 +3,7 @@
 
 use super::call::{CallResult, result_of};
 use crate::engine::WeakHandle;
-use crate::load::{Claim, Claimant, Guard, Loadable};
+use crate::load::{Claim, Claimant, Guard, Loadable, May};
 use crate::stripe::thread_number;
 use crate::sync::Mutex;
 use crate::sync::block::{AwaitedLoad, CallWaker, wait_for, wake_all};
@@ -37,7 +37,7 @@ impl<K: Loadable + Eq, V: Loadable, E: Send + Sync + 'static> Progress<K, V, E> 
         mut call: OwnedClaimant<K, V>,
         run: impl FnOnce(Guard<K, V, WeakHandle<K, V>>),
     ) -> Self {
-        match call.begin() {
+        match call.try_claim(May::Lead) {
             None => Self::Waits(call),
             Some(Claim::Guard(guard, _)) => {
                 run(guard);

@@ -106,13 +106,19 @@ impl<K, V> Node<K, V> {
         has_ended(judged, now) || self.move_deadline(judged, claimed(judged, now)).is_ok()
     }
 
-    /// The wanted deadline of an entry that is live at `now`. `None` if the entry is due; that is
-    /// final (node 4).
+    /// Whether the entry is due at `now`. If so, that is final: its deadline is claimed (node 4).
+    #[inline]
+    pub(crate) fn claim_if_due(&self, now: u64) -> bool {
+        self.live_or_claim(now).is_none()
+    }
+
+    /// The wanted deadline of an entry that is live at `now`. `None` if the entry is due: then its
+    /// deadline is claimed, which is final (node 4).
     ///
     /// If another thread moves the deadline first, the call judges again. If that thread claimed
     /// it, the entry is expired in any case.
     #[inline]
-    pub(crate) fn claim_unless_live(&self, now: u64) -> Option<u64> {
+    pub(crate) fn live_or_claim(&self, now: u64) -> Option<u64> {
         let judged = self.deadline();
         if time::is_due(now, judged) {
             self.claim_or_judge_again(judged, now)

@@ -5,21 +5,21 @@
 //! A look-up finds a reference to the key's live entry ([`EntryRef`]); `get` clones from it. It is
 //! a *read* if its use counts: the policy is asked, and the size policy hears of it.
 //!
-//! 1. The *fast path* ([`Engine::find`]) is inlined into the caller. It takes a pin that needs no
-//!    call, and looks once at the key's group. If the entry has a deadline, it asks the coarse
+//! 1. The *fast path* ([`Engine::look_up`]) is inlined into the caller. It takes a pin that needs
+//!    no call, and looks once at the key's group. If the entry has a deadline, it asks the coarse
 //!    clock; where there is none, the exact one. The fast path serves all look-ups that are not
 //!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
-//!    nothing. All others begin with [`Engine::find_fully`]; so do look-ups by a thread that holds
-//!    a pin already, and those that one look does not decide.
+//!    nothing. All others begin with [`Engine::look_up_fully`]; so do look-ups by a thread that
+//!    holds a pin already, and those that one look does not decide.
 //! 2. If the size policy has to hear of the use, [`Engine::serve_recorded`] offers it to the rings.
 //!    If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
-//!    reading. If the entry is not live by that reading, [`Engine::finish`] judges the entry anew:
-//!    by the exact clock if the policy is told the time or the idle limit is short, or if the
-//!    coarse one leaves it open. It also asks the policy, moves the deadline, records the use and
-//!    counts it.
-//! 3. [`Engine::search`] is the cold end: the entry is due or was changed meanwhile. An entry that
-//!    is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry was
-//!    replaced meanwhile, the look-up starts over: the key was never absent.
+//!    reading. If the entry is not live by that reading, [`Engine::judge_and_serve`] judges the
+//!    entry anew: by the exact clock if the policy is told the time or the idle limit is short, or
+//!    if the coarse one leaves it open. It also asks the policy, moves the deadline, records the
+//!    use and counts it.
+//! 3. [`Engine::search_again`] is the cold end: the entry is due or was changed meanwhile. An entry
+//!    that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry
+//!    was replaced meanwhile, the look-up starts over: the key was never absent.
 
 use crate::engine::{EXACT_READS, Engine, MAX_ASKS, SLOW_READS};
 use crate::map::Look;
@@ -62,10 +62,38 @@ impl<K, V> Judged<K, V> {
 /// cloned value passes through memory, nor the reference from which it is cloned. `serve` also gets
 /// a moment that is not before now, if one was read to judge the entry.
 impl<K: Eq + 'static, V: 'static> Engine<K, V> {
+    /// Looks a key up; this counts as a read.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn read<'a, Q, R>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.look_up::<true, Q, R>(hash, key, serve)
+    }
+
+    /// Looks a key up; this does not count as a read.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn peek<'a, Q, R>(
+        &'a self,
+        hash: u64,
+        key: &Q,
+        serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
+    ) -> Option<R>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.look_up::<false, Q, R>(hash, key, serve)
+    }
+
     /// Finds the live entry of a key: the fast path, see the module docs.
     // Not without optimization: there each caller's frame would have room for a value of each arm.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn find<'a, const IS_READ: bool, Q, R>(
+    fn look_up<'a, const IS_READ: bool, Q, R>(
         &'a self,
         hash: u64,
         key: &Q,
@@ -75,10 +103,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         Q: Equivalent<K> + ?Sized,
     {
         if IS_READ && self.has_detour(SLOW_READS) {
-            return self.find_fully::<IS_READ, Q, R>(hash, key, serve);
+            return self.look_up_fully::<IS_READ, Q, R>(hash, key, serve);
         }
         let Some(pin) = self.domain.pin_alone() else {
-            return self.find_fully::<IS_READ, Q, R>(hash, key, serve);
+            return self.look_up_fully::<IS_READ, Q, R>(hash, key, serve);
         };
         match self.map.look(hash, &pin, |node| key.equivalent(node.key())) {
             Look::Found(node) => self.serve_found::<IS_READ, R>(node, pin, serve),
@@ -86,7 +114,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             Look::Absent => None,
             Look::Retry => {
                 drop(pin);
-                self.find_fully::<IS_READ, Q, R>(hash, key, serve)
+                self.look_up_fully::<IS_READ, Q, R>(hash, key, serve)
             }
         }
     }
@@ -110,7 +138,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             let moment = match self.clock.upper_bound() {
                 Some(coarse) => coarse,
                 None if idle_room == 0 => self.clock.now(),
-                None => return self.finish::<IS_READ, R>(node, pin, serve),
+                None => return self.judge_and_serve::<IS_READ, R>(node, pin, serve),
             };
             // If another call has moved the deadline since the clock was read, it has found the
             // entry live, and this look-up comes right after it.
@@ -119,7 +147,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 if idle_room > 0 {
                     return self.extend_coarsely(node, moment, pin, serve);
                 }
-                return self.finish::<IS_READ, R>(node, pin, serve);
+                return self.judge_and_serve::<IS_READ, R>(node, pin, serve);
             }
             Some(moment)
         };
@@ -133,7 +161,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     /// A look-up without the fast path, see the module docs; also for a thread that used another
     /// cache last.
     #[inline(never)]
-    pub(super) fn find_fully<'a, const IS_READ: bool, Q, R>(
+    pub(super) fn look_up_fully<'a, const IS_READ: bool, Q, R>(
         &'a self,
         hash: u64,
         key: &Q,
@@ -144,7 +172,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     {
         let pin = self.pin();
         match self.map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => self.finish::<IS_READ, R>(node, pin, serve),
+            Some(node) => self.judge_and_serve::<IS_READ, R>(node, pin, serve),
             None => {
                 self.note_miss::<IS_READ>();
                 None
@@ -183,7 +211,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         // Another read may have extended it since the clock was read; or the reading, which may be
         // ahead, finds it due. Then the exact clock decides.
         if time::is_due(now, deadline) || self.lifetimes.keeps_deadline(now, deadline) {
-            return self.finish::<true, R>(node, pin, serve);
+            return self.judge_and_serve::<true, R>(node, pin, serve);
         }
         let Some(moved) = self.move_by_read(node, deadline, now, None) else {
             return self.begin_anew::<true, R>(node, None, pin, serve);
@@ -210,7 +238,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
 
     /// The rest of a look-up that has found the key's entry: judges it, and does what a read does.
     #[inline(never)]
-    fn finish<'a, const IS_READ: bool, R>(
+    fn judge_and_serve<'a, const IS_READ: bool, R>(
         &'a self,
         node: NodePtr<K, V>,
         pin: Pin,
@@ -246,14 +274,14 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         pin: Pin,
         serve: impl Fn(EntryRef<'a, K, V>, Option<u64>) -> R,
     ) -> Option<R> {
-        let found = self.search::<IS_READ>(node, due, pin)?;
+        let found = self.search_again::<IS_READ>(node, due, pin)?;
         Some(serve(found, None))
     }
 
     /// Finds the live entry that the key of this node has now.
     // It does not serve: that would be a copy for each method.
     #[inline(never)]
-    fn search<const IS_READ: bool>(
+    fn search_again<const IS_READ: bool>(
         &self,
         node: NodePtr<K, V>,
         mut due: Option<NodePtr<K, V>>,

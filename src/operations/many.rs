@@ -122,6 +122,6 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.find_fully::<true, Q, A>(hash, key, |entry, _| serve(entry.node))
+        self.look_up_fully::<true, Q, A>(hash, key, |entry, _| serve(entry.node))
     }
 }

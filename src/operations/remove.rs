@@ -297,7 +297,7 @@ impl<K, V> Engine<K, V> {
             time::of_write(self.clock.now())
         };
         // The deadline of an entry that is due is claimed.
-        let cause = if now != NEVER && node.claim_unless_live(now).is_none() {
+        let cause = if now != NEVER && node.claim_if_due(now) {
             RemovalCause::Expired
         } else {
             RemovalCause::Explicit

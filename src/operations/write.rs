@@ -178,7 +178,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
             Condition::Absent { stale_at, .. } => {
                 let now = time::of_write(engine.clock.now());
                 let is_live = match found {
-                    Some(node) => node.claim_unless_live(now).is_some(),
+                    Some(node) => !node.claim_if_due(now),
                     None => false,
                 };
                 if is_live {
@@ -193,9 +193,9 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         }
         let now = (engine.clock).now_beside(found.map_or(NEVER, |old| old.deadline()));
         let now = time::of_write(now);
-        if let Some((asked, refresh)) = last {
-            if let Some(asked) = asked.final_answer(found, now) {
-                return Decision::Apply((asked, refresh));
+        if let Some((answer, refresh)) = last {
+            if let Some(answer) = answer.final_answer(found, now) {
+                return Decision::Apply((answer, refresh));
             }
         }
         let new = &*self.new;
@@ -210,8 +210,8 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         shard: &mut Shard<'s, K, V>,
         loads: &mut FoundLoads<K, V>,
     ) -> Tried<Self::Answers, Self::Done> {
-        let (asked, refresh) = answers;
-        let now = asked.now;
+        let (answer, refresh) = answers;
+        let now = answer.now;
         match &self.condition {
             // By the time of the write itself: no value that is due at that time is replaced.
             Condition::Over(_) => match place.node() {
@@ -240,10 +240,10 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     // Memory may be refused by a panic: before the old value is touched.
                     shard.reserve();
                 }
-                let Some(ended) = asked.supersede(old, lifetimes) else {
+                let Some(ended) = answer.supersede(old, lifetimes) else {
                     return Tried::Again(answers);
                 };
-                let times = self.condition.times(&asked, ended.kept, lifetimes);
+                let times = self.condition.times(&answer, ended.kept, lifetimes);
                 let node = if too_heavy {
                     shard.remove(spot, ended.cause);
                     None
@@ -253,7 +253,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                 (Some((old, ended.cause)), times, node)
             }
             Confirmed::Vacant(home) => {
-                let times = self.condition.times(&asked, None, lifetimes);
+                let times = self.condition.times(&answer, None, lifetimes);
                 let node = if too_heavy {
                     None
                 } else {
@@ -321,10 +321,10 @@ impl<K, V> Engine<K, V> {
 impl<K, V> Condition<'_, K, V> {
     /// The times of the new node; `kept` is its own deadline if the policy keeps that.
     #[inline(always)]
-    fn times(&self, asked: &TimedAnswer, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
+    fn times(&self, answer: &TimedAnswer, kept: Option<u64>, lifetimes: &Lifetimes<K, V>) -> Times {
         match self {
             Self::Absent { times, .. } => **times,
-            _ => asked.times(kept, lifetimes),
+            _ => answer.times(kept, lifetimes),
         }
     }
 
@@ -373,12 +373,12 @@ impl<K: 'static, V: 'static> Engine<K, V> {
         given: &LifetimeSource,
         now: u64,
     ) -> (TimedAnswer, Option<NextRefresh>) {
-        let asked = (self.lifetimes).ask(&entry, found, given, &self.clock, now);
+        let answer = (self.lifetimes).ask(&entry, found, given, &self.clock, now);
         let refresh = self.refresh.as_ref().map(|policy| {
-            let own = asked.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
+            let own = answer.own_or(|| found.map_or(NEVER, |old| old.own_deadline()));
             self.ask_refresh(&**policy, entry(), found, *given, (now, own))
         });
-        (asked, refresh)
+        (answer, refresh)
     }
 
     /// Asks the policies about a live entry whose value a reload has left unchanged: they answer as

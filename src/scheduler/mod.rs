@@ -152,7 +152,7 @@ impl Scheduler {
     /// Whether the runs are done by the scheduler thread: it serves all caches, so it calls no
     /// listener.
     #[inline]
-    pub(crate) fn is_shared(&self) -> bool {
+    pub(crate) fn is_background(&self) -> bool {
         matches!(self.0, WokenBy::Background)
     }
 

@@ -125,7 +125,7 @@ impl<K: Hash + Eq + Clone + 'static, V: Clone + 'static, S: BuildHasher> Cache<K
             treatments.push(Treatment::PutBack {
                 weight,
                 times,
-                stale_at: time::earlier(refresh, moment, now),
+                stale_at: time::earlier(now, refresh, moment),
             });
         }
         drop(seen);
@@ -186,7 +186,7 @@ impl<K, V> SavedEntry<K, V> {
         let wanted = lifetimes.wanted(own, || written, now);
         Some(Times {
             written,
-            deadline: time::earlier(wanted, moment_of(idle, downtime, now), now),
+            deadline: time::earlier(now, wanted, moment_of(idle, downtime, now)),
             own,
         })
     }

@@ -68,7 +68,7 @@ pub(crate) fn time_left(now: u64, deadline: u64) -> Option<Duration> {
 
 /// Whether deadline `a` comes strictly before deadline `b`, seen from `now`. [`NEVER`] comes last.
 #[inline]
-pub(crate) fn is_before(a: u64, b: u64, now: u64) -> bool {
+pub(crate) fn is_before(now: u64, a: u64, b: u64) -> bool {
     let from_now = |moment: u64| moment.wrapping_sub(now) as i64;
     a != NEVER && (b == NEVER || from_now(a) < from_now(b))
 }
@@ -86,15 +86,15 @@ pub(crate) fn keeps_bucket(from: u64, to: u64) -> bool {
 
 /// The earlier of two deadlines, seen from `now`. [`NEVER`] comes last.
 #[inline]
-pub(crate) fn earlier(a: u64, b: u64, now: u64) -> u64 {
-    if is_before(b, a, now) { b } else { a }
+pub(crate) fn earlier(now: u64, a: u64, b: u64) -> u64 {
+    if is_before(now, b, a) { b } else { a }
 }
 
 /// The earlier of two moments, either of which may be missing. They lie less than 2^63 ns from each
 /// other.
 pub(crate) fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(earlier(a, b, a)),
+        (Some(a), Some(b)) => Some(earlier(a, a, b)),
         _ => a.or(b),
     }
 }

@@ -132,7 +132,7 @@ impl Spans {
 
     /// The number of the bucket for a deadline other than `NEVER`, as filed at `now`.
     #[inline]
-    pub(crate) fn bucket_id(self, deadline: u64, now: u64) -> u8 {
+    pub(crate) fn bucket_id(self, now: u64, deadline: u64) -> u8 {
         if time::has_come(now, deadline) {
             return LATE;
         }
@@ -186,7 +186,7 @@ impl Spans {
     /// `now`. That is `now` if it is due, else the end of its finest tick: the deadline, rounded up
     /// to a multiple of the resolution.
     #[inline]
-    pub(crate) fn flush_time(self, deadline: u64, now: u64) -> u64 {
+    pub(crate) fn flush_time(self, now: u64, deadline: u64) -> u64 {
         if time::has_come(now, deadline) {
             now
         } else {

@@ -156,7 +156,7 @@ impl<K, V> Wheel<K, V> {
             return;
         }
         let deadline = node.deadline();
-        if deadline != time::NEVER && self.spans.bucket_id(deadline, self.now) == at {
+        if deadline != time::NEVER && self.spans.bucket_id(self.now, deadline) == at {
             self.bucket_mut(at).note_deadline(deadline, false);
         } else {
             self.deschedule(node);
@@ -184,7 +184,7 @@ impl<K, V> Wheel<K, V> {
     #[inline]
     fn link(&mut self, entry: EntryPtr<K, V>, deadline: u64) {
         debug_assert_eq!(entry.bucket_id.get(), NO_BUCKET, "linked twice");
-        let bucket_id = self.spans.bucket_id(deadline, self.now);
+        let bucket_id = self.spans.bucket_id(self.now, deadline);
         let alone = !self.occupied.contains(bucket_id);
         let bucket = self.bucket_mut(bucket_id);
         bucket.note_deadline(deadline, alone);

@@ -42,17 +42,17 @@ fn secs(count: u64) -> Duration {
 fn an_earlier_moment_is_requested_and_a_later_one_is_not() {
     let (waking, bell) = waking();
     assert!(!waking.is_armed() && !waking.scheduler.callers_maintain());
-    waking.request_by(6 * SECOND, SECOND);
-    waking.request_by(7 * SECOND, SECOND);
-    waking.request_by(6 * SECOND, SECOND);
+    waking.request_by(SECOND, 6 * SECOND);
+    waking.request_by(SECOND, 7 * SECOND);
+    waking.request_by(SECOND, 6 * SECOND);
     assert_eq!(bell.rung(), [secs(5)]);
     assert!(waking.is_armed());
-    waking.request_by(3 * SECOND, SECOND);
+    waking.request_by(SECOND, 3 * SECOND);
     assert_eq!(bell.rung(), [secs(2)]);
     assert!(!waking.is_run_due(3 * SECOND - 1) && waking.is_run_due(3 * SECOND));
     let _begun = waking.begin();
     assert!(!waking.is_armed());
-    waking.request_by(7 * SECOND, 3 * SECOND);
+    waking.request_by(3 * SECOND, 7 * SECOND);
     assert_eq!(bell.rung(), [secs(4)]);
 }
 
@@ -64,10 +64,10 @@ fn soon_is_requested_once_a_run_and_never_delays_another_request() {
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     // What is told now replaces what was told before.
-    waking.request_by(5 * SECOND, 0);
+    waking.request_by(0, 5 * SECOND);
     assert_eq!(bell.rung(), [COALESCE_DELAY]);
     let _begun = waking.begin();
-    waking.request_by(1_000, 0);
+    waking.request_by(0, 1_000);
     waking.request_soon(&clock);
     assert_eq!(bell.rung(), [Duration::from_micros(1); 2]);
 }
@@ -77,7 +77,7 @@ fn the_end_of_a_run_arranges_the_next() {
     let (waking, bell) = waking();
     let clock = Clock::custom(Box::new(ManualTicker::new()));
     let (unread, readings) = counted();
-    waking.request_by(9 * SECOND, 0);
+    waking.request_by(0, 9 * SECOND);
     waking.request_soon(&clock);
     bell.rung();
 
@@ -94,7 +94,7 @@ fn the_end_of_a_run_arranges_the_next() {
     // A request made meanwhile is passed on, whether the wheel holds an entry or not.
     for (next, from, after) in [(None, 2, 2), (Some(6 * SECOND), 1, 3)] {
         let run = waking.begin();
-        waking.request_by(4 * SECOND, SECOND);
+        waking.request_by(SECOND, 4 * SECOND);
         bell.rung();
         assert_eq!(run.end(next, None, &at(from)), Some(secs(after)));
         assert_eq!(bell.rung(), [secs(after)]);
@@ -113,7 +113,7 @@ fn the_end_of_a_run_arranges_the_next() {
     let retry = Some(4 * COALESCE_DELAY);
     assert_eq!(waking.begin().end(None, retry, &unread), retry);
     assert_eq!(bell.rung(), [4 * COALESCE_DELAY]);
-    waking.request_by(9 * SECOND, SECOND);
+    waking.request_by(SECOND, 9 * SECOND);
     assert_eq!(
         bell.rung(),
         [4 * COALESCE_DELAY],
@@ -130,7 +130,7 @@ fn the_end_of_a_run_arranges_the_next() {
 fn a_helper_keeps_the_moment_of_a_run_until_a_run_ends() {
     let (waking, _) = waking();
     let moment = Some(4 * SECOND);
-    waking.request_by(4 * SECOND, 0);
+    waking.request_by(0, 4 * SECOND);
     // A destructor holds this run up, and a caller helps in its place.
     let held_up = waking.begin();
     let helper = waking.begin();
@@ -148,7 +148,7 @@ fn a_helper_keeps_the_moment_of_a_run_until_a_run_ends() {
 #[test]
 fn a_run_that_a_panic_ends_is_tried_again() {
     let (waking, bell) = waking();
-    waking.request_by(9 * SECOND, 0);
+    waking.request_by(0, 9 * SECOND);
     bell.rung();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _begun = waking.begin();

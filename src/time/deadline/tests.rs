@@ -100,8 +100,8 @@ fn the_earlier_deadline_wins_across_the_wrap() {
         let sorted = [past, soon, late, NEVER];
         for (i, &a) in sorted.iter().enumerate() {
             for (j, &b) in sorted.iter().enumerate() {
-                assert_eq!(is_before(a, b, now), i < j, "{i} {j} at {now}");
-                assert_eq!(earlier(a, b, now), sorted[i.min(j)], "{i} {j} at {now}");
+                assert_eq!(is_before(now, a, b), i < j, "{i} {j} at {now}");
+                assert_eq!(earlier(now, a, b), sorted[i.min(j)], "{i} {j} at {now}");
             }
         }
     }

@@ -18,13 +18,13 @@ use std::time::Duration;
 fn follow(spans: Spans, now: u64, deadline: u64) {
     let distance = deadline.wrapping_sub(now);
     assert!(distance > 0 && distance < 1 << 63);
-    let flush = spans.flush_time(deadline, now).wrapping_sub(now);
+    let flush = spans.flush_time(now, deadline).wrapping_sub(now);
     assert!(flush >= distance && u128::from(flush - distance) < spans.resolution().as_nanos());
 
     let mut at = now;
     let mut last_level = LEVELS;
     loop {
-        let bucket_id = spans.bucket_id(deadline, at);
+        let bucket_id = spans.bucket_id(at, deadline);
         let (level, index) = level_of(bucket_id).expect("a deadline ahead is not late");
         assert!(level < last_level || (level, last_level) == (LEVELS - 1, LEVELS - 1));
         if level > 0 && level < LEVELS - 1 {
@@ -110,7 +110,7 @@ fn the_longest_lifetime_at_every_resolution_from_every_origin() {
             // Beyond the longest lifetime too: a wheel whose time lags sees deadlines farther away.
             for distance in [MAX_LIFETIME_NANOS, MAX_LIFETIME_NANOS + 1, i64::MAX as u64] {
                 let deadline = now.wrapping_add(distance);
-                let bucket_id = spans.bucket_id(deadline, now);
+                let bucket_id = spans.bucket_id(now, deadline);
                 let (level, index) = level_of(bucket_id).expect("not late");
                 let until = spans.visit(level, index, now).wrapping_sub(now);
                 assert!(until > 0 && until <= 1 << 62);
@@ -136,10 +136,10 @@ fn due_is_late_from_every_origin() {
                 i64::MAX as u64,
             ] {
                 let deadline = now.wrapping_sub(late);
-                assert_eq!(spans.bucket_id(deadline, now), LATE);
-                assert_eq!(spans.flush_time(deadline, now), now);
+                assert_eq!(spans.bucket_id(now, deadline), LATE);
+                assert_eq!(spans.flush_time(now, deadline), now);
             }
-            assert_ne!(spans.bucket_id(now.wrapping_add(1), now), LATE);
+            assert_ne!(spans.bucket_id(now, now.wrapping_add(1)), LATE);
         }
     }
 }
@@ -148,8 +148,8 @@ fn due_is_late_from_every_origin() {
 fn a_multiple_of_the_resolution_is_met_exactly() {
     let spans = Spans::with_shift(16);
     for tick in [1u64, 2, 63, 64, 65, 4_096, 1 << 40] {
-        assert_eq!(spans.flush_time(tick << 16, 5), tick << 16);
-        assert_eq!(spans.flush_time((tick << 16) + 1, 5), (tick + 1) << 16);
+        assert_eq!(spans.flush_time(5, tick << 16), tick << 16);
+        assert_eq!(spans.flush_time(5, (tick << 16) + 1), (tick + 1) << 16);
     }
 }
 
