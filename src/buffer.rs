@@ -14,9 +14,9 @@
 //! 1. `head <= tail <= head + LEN`. A slot is filled by the reader that moved `tail` past it, and
 //!    emptied by the drainer before `head` moves past it.
 //! 2. A reader offers under a pin and holds the pin until the slot is filled. So after a grace
-//!    period that began when a node left the map, no reader offers the node any more, and the first
-//!    *complete* drain after that period has taken its last event out. `engine` frees nodes
-//!    only after that drain (node 1).
+//!    period that began when a node left the map, no reader offers the node any more. The first
+//!    *complete* drain after that takes its last event out. `engine` frees nodes only after that
+//!    drain (node 1).
 //!
 //! # Cost
 //!
@@ -165,8 +165,8 @@ impl<K, V> ReadBuffer<K, V> {
         }
     }
 
-    /// From now on each read is recorded, but for one of the entry that the ring's last event names
-    /// already; or, if not `each`, the first read of a node under each stamp.
+    /// Which reads are recorded from now on. With `each`: all, but for one of the entry that the
+    /// ring's last event names already. Else the first read of a node under each stamp.
     ///
     /// Call it with the maintenance lock held, or before the rings are shared.
     pub(crate) fn record_each(&self, each: bool) {
@@ -280,8 +280,8 @@ impl<K, V> ReadBuffer<K, V> {
 /// Entries that come in push others out, so the order of use matters: the stamp is renewed
 /// [`PER_TURNOVER`](Self::PER_TURNOVER) times while as many entries come in as the cache holds. In
 /// between, the reads that were recorded renew it, each time after twice as many. So an entry that
-/// is read more than others is known to be, and a cache that only serves hits soon records none: in
-/// the end more reads would be needed than there are entries.
+/// is read more than others is known to be. A cache that only serves hits soon records none: in the
+/// end more reads would be needed than there are entries.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     /// Entries admitted since entries renewed the stamp.

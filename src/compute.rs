@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 ///
 /// The entry that the closure saw may expire or be evicted while the closure runs. Then `Put`
 /// stores the value as a new entry, as `insert` does for an absent key: the policy is asked as for
-/// a creation, and no lifetime of the former entry stays. The listener has got the former value as
+/// a creation. No lifetime of the former entry stays. The listener has got the former value as
 /// `Expired` or `Size`, and the result is [`CompResult::Inserted`].
 ///
 /// ```

@@ -107,8 +107,8 @@ pub(crate) fn fills_all_bits<S>() -> bool {
     known.contains(&id_of::<S>())
 }
 
-/// Mixes a hash so that all 64 bits depend on it: the map takes shard, group and tag from
-/// different bits, and a user's hasher may leave some of them constant.
+/// Mixes a hash so that all 64 bits depend on it. The map takes shard, group and tag from different
+/// bits, some of which a user's hasher may leave constant.
 #[inline]
 pub(crate) fn mix_bits(hash: u64) -> u64 {
     // The finalizer of a multiply-xorshift hash; the constant is 2^64 divided by the golden ratio,

@@ -29,8 +29,8 @@ pub(crate) fn id_of<T>() -> TypeId {
     let marker = PhantomData::<T>;
     let of_some_lifetime: &dyn Identified = &marker;
     // SAFETY: only the lifetime in the type of the object changes. `id` is the one method that is
-    // called: it reads nothing of the object, and returns a number that holds for every lifetime,
-    // since lifetimes do not exist when the program runs.
+    // called. It reads nothing of the object, and returns a number that holds for every lifetime: a
+    // program that runs has none.
     let of_every_lifetime = unsafe {
         std::mem::transmute::<&dyn Identified, &(dyn Identified + 'static)>(of_some_lifetime)
     };
@@ -51,9 +51,9 @@ pub(crate) fn note_provided<P: ?Sized + 'static, T>() {
     PROVIDED.set(Some((TypeId::of::<P>(), id_of::<T>())));
 }
 
-/// Whether `P` has the provided method, after this thread has called that method of a `P`: one that
-/// overrides it may have called the provided method of a value that it wraps. A note of an earlier
-/// call says so too, since it names an implementation, which no call changes.
+/// Whether `P` has the provided method, after this thread has called that method of a `P`. (One
+/// that overrides it may have called that of a value that it wraps.) A note of an earlier call says
+/// so too, since it names an implementation, which no call changes.
 #[inline]
 pub(crate) fn is_provided<P: ?Sized + 'static, T>() -> bool {
     PROVIDED.get() == Some((TypeId::of::<P>(), id_of::<T>()))

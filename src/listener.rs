@@ -204,8 +204,8 @@ impl fmt::Display for RemovalCause {
 /// thread may have to end it. Then the call waits for a second at most, and returns before the
 /// listener has heard. With `Caller`, the listener may run on the thread of the call. If that
 /// thread runs tasks, a listener must not wait there for a load that is one of them: nothing ends
-/// such a wait, as in any other code that blocks this thread. On a reload thread, it must not wait
-/// for a thread that waits for a [`refresh`](crate::LoadingCache::refresh).
+/// such a wait. On a reload thread, it must not wait for a thread that waits for a
+/// [`refresh`](crate::LoadingCache::refresh).
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -289,8 +289,8 @@ pub enum Delivery {
     /// # Cost
     ///
     /// Each call that removes an entry, and each insert into a cache with a bound, takes the
-    /// maintenance lock of the cache, and waits for its turn to call the listener. Such writers
-    /// therefore take turns.
+    /// cache's maintenance lock. It waits for its turn to call the listener. Such writers therefore
+    /// take turns.
     Caller,
 }
 

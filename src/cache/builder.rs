@@ -153,9 +153,8 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     ///
     /// A writer that finds too much maintenance waiting takes part in it. The cache frees a removed
     /// value when no reader can still hold it. If a reader holds one for more than 8 ms, for
-    /// example in an [`EntryRef`](crate::EntryRef), writers stop waiting, and the second row does
-    /// not hold until that reader has dropped it. Values that wait for a slow listener are not
-    /// counted.
+    /// example in an [`EntryRef`](crate::EntryRef), writers stop waiting. Until it is dropped, the
+    /// second row does not hold. Values that wait for a slow listener are not counted.
     ///
     /// # Memory
     ///
@@ -207,10 +206,10 @@ impl<K, V, S> CacheBuilder<K, V, S> {
     /// Sets the function that weighs an entry: [`max_capacity`](Self::max_capacity) then bounds the
     /// sum of the weights instead of the number of entries. Without it, each entry weighs 1.
     ///
-    /// The cache calls it once per write, with no lock held, before it asks the expiry policy; also
-    /// for a `replace_if` that then finds no match, and for a load whose value is not stored. The
-    /// weight stays until the next write of the key. An entry of weight 0 is never evicted for its
-    /// size. An entry that is heavier than the whole cache is removed with the cause
+    /// The cache calls it once per write, with no lock held, before it asks the expiry policy. It
+    /// also does so for a `replace_if` without a match, and for a load whose value is not stored.
+    /// The weight stays until the next write of the key. An entry of weight 0 is never evicted for
+    /// its size. An entry that is heavier than the whole cache is removed with the cause
     /// [`Size`](RemovalCause::Size), at the latest by the next maintenance pass, and evicts no
     /// other entry. The value that it replaced has left as `Replaced`.
     ///

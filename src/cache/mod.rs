@@ -75,9 +75,9 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics in user code
 ///
-/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` reaches the caller,
-/// and the cache is as if the call had not been made (but a read has counted, if `Clone` panics).
-/// No lock is held while they run; they may call the same cache. A panic in a
+/// A panic in [`Expiry`](crate::Expiry), the weigher, `Hash`, `Eq` or `Clone` reaches the caller.
+/// The cache is as if the call had not been made, but if `Clone` panics, a read has counted. No
+/// lock is held while they run; they may call the same cache. A panic in a
 /// [`Ticker`](crate::Ticker) or an [`Alarm`](crate::Alarm) may reach the caller after the write was
 /// made. All cases are described under [When callbacks misbehave](crate#when-callbacks-misbehave).
 ///
@@ -681,8 +681,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
         self.engine().map.weight()
     }
 
-    /// Does all maintenance that is due: removes every expired entry, evicts down to the bound,
-    /// waits until the listener has heard of it, and frees the memory that no reader holds. If a
+    /// Does all maintenance that is due: removes every expired entry, and evicts down to the bound.
+    /// Waits until the listener has heard of it, and frees the memory that no reader holds. If a
     /// listener calls it, it does not wait. [`Delivery`](crate::Delivery) says what it does while
     /// the listener itself waits for a load.
     ///
@@ -910,9 +910,9 @@ impl<K, V, S> Cache<K, V, S> {
 
 /// The state behind a [`Cache`].
 ///
-/// The hasher comes first, so that a hit reads two cache lines only: up to the clock's first field
-/// in the engine, with the default hasher (and one more line if the entry has a deadline). The
-/// alignment keeps the reference counts in front of the state on other lines.
+/// The hasher comes first, so that a hit reads two cache lines only, with the default hasher: up to
+/// the clock's first field. An entry with a deadline costs one more line. The alignment keeps the
+/// reference counts in front of the state on other lines.
 #[repr(C, align(128))]
 struct House<K, V, S> {
     hasher: S,

@@ -29,9 +29,9 @@
 //!    posting: one queue, one deliverer.
 //! 2. A posted node is freed only after it was delivered: only [`deliver`](Notifier::deliver) gives
 //!    nodes back.
-//! 3. If the queue is not empty, a thread delivers, and will look at the queue again; or a delivery
-//!    is offered, or about to be: the last deliverer has stopped at its limit. Or no thread was
-//!    asked to deliver since the last post.
+//! 3. If the queue is not empty, a thread delivers, and will look at the queue again. Or a delivery
+//!    is offered, or about to be, since the last deliverer has stopped at its limit. Or no thread
+//!    was asked to deliver since the last post.
 //! 4. A delivery is offered from a successful [`begin_offer`](Notifier::begin_offer) to the end of
 //!    the delivery that was offered, or to its refusal. So one is offered at a time.
 //!
@@ -40,7 +40,7 @@
 //! A post copies 16 bytes for each notification, and moves none of those that wait. Where the
 //! listener keeps up, it allocates nothing. A pass takes the notifier's own lock for it once. A
 //! delivery takes that lock a few times for each chunk. The queue has no bound, since no
-//! notification may be lost and no caller may wait for a slow listener: a listener that never
+//! notification may be lost, and no caller may wait for a slow listener. A listener that never
 //! returns keeps every removed value in memory.
 
 use super::Engine;

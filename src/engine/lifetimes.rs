@@ -94,8 +94,8 @@ pub(crate) struct Lifetimes<K, V> {
     ///
     /// Relaxed: a policy that need not be asked would not move a deadline if it was.
     pub(crate) asks_reads: AtomicU8,
-    /// A read without a ticker that asks no policy leaves the deadline where it is if more time
-    /// than this is left: the idle limit less its grain; 0 without an idle limit.
+    /// The idle limit less its grain; 0 without one. A read without a ticker that asks no policy
+    /// leaves the deadline where it is if more time than this is left.
     pub(crate) idle_room: u64,
     /// The entry's own deadline must be kept apart from the wanted one.
     pub(crate) has_own_column: bool,
@@ -148,8 +148,8 @@ impl<K, V> Lifetimes<K, V> {
         self.asks_reads.load(Ordering::Relaxed) != NO_READ
     }
 
-    /// Whether a read at `now` that asks no policy finds the entry live and leaves the deadline
-    /// where it is: the idle limit would move it by less than its grain.
+    /// Whether a read at `now` that asks no policy finds the entry live, and leaves the deadline:
+    /// the idle limit would move it by less than its grain.
     #[inline]
     pub(crate) fn keeps_deadline(&self, now: u64, deadline: u64) -> bool {
         !time::is_due(now.wrapping_add(self.idle_room), deadline)

@@ -5,9 +5,9 @@
 //!
 //! What follows the entries of some shards of the map (wheel, size policy, what waits to be freed)
 //! is a [`Part`], with a lock of its own, the *maintenance lock*. Small caches have one part, large
-//! ones on many cores up to 32. All else is common to the cache: the map, which look-ups and
-//! writes go to at once; the domain of pins; the clock; policies and limits; the listener's
-//! notifications; the one waker. What the parts weigh together is at most the bound ([`room`]).
+//! ones on many cores up to 32. All else is common to the cache: the map; the domain of pins; the
+//! clock; policies and limits; the listener's notifications; the one waker. What the parts weigh
+//! together is at most the bound ([`room`]).
 //!
 //! Writes change the map at once and leave an event in their shard's batch. A *pass* applies the
 //! events to the timer wheel and to the size policy, and removes entries that are due and victims
@@ -47,7 +47,7 @@
 //!    the others while it holds the first.
 //! 2. The events of a shard are applied in the order in which they were pushed. A batch that was
 //!    taken is applied whole before the lock is released.
-//! 3. A node is retired when it has left the map, and the listener was called for it; and it has
+//! 3. A node is retired when it has left the map, and the listener was called for it. It has also
 //!    left the wheel and the queues, or another node has its entry. It is freed after a grace
 //!    period that is followed by a complete drain of all rings and all batches. Until then, a batch
 //!    may still hold the event `Rescheduled` of a node that a pass has removed, and a ring may hold
@@ -181,8 +181,8 @@ impl<K, V> Engine<K, V> {
     #[cfg(test)]
     pub(crate) const CLOCK: usize = std::mem::offset_of!(Self, clock);
 
-    /// The engine of a cache with this map, which has the columns that the settings need, and this
-    /// number of parts: a power of two, at most as many as there are shards.
+    /// The engine of a cache with this map, which has the columns that the settings need. The
+    /// number of parts is a power of two, and at most that of the shards.
     pub(crate) fn new(
         settings: Settings<K, V>,
         map: Map<K, V>,
@@ -345,8 +345,8 @@ impl<K, V> Engine<K, V> {
         true
     }
 
-    /// Whether the number of entries says if the cache is small, beside its bound: the bound may be
-    /// a weight, and `Lru` promises the order of use wherever there are few entries.
+    /// Whether the number of entries says if the cache is small, beside its bound. For the bound
+    /// may be a weight, and `Lru` promises the order of use wherever there are few entries.
     #[inline]
     fn is_small_by_entries(&self) -> bool {
         self.weigher.is_some() || self.eviction_policy == EvictionPolicy::Lru
@@ -523,7 +523,7 @@ const ENTRIES_PER_HOLD: usize = 512;
 
 impl<K, V> Engine<K, V> {
     /// Visits the entries that the size policies know, in each part from the first victim to the
-    /// last, until `visit` has accepted `most` of the part; none in a cache without a bound. The
+    /// last, until `visit` has accepted `most` of the part. A cache without a bound has none. The
     /// lock is given up after some hundred entries, so the policy changes meanwhile: an entry may
     /// be visited twice or not at all. `visit` runs under the lock and must not run user code.
     /// Walks take turns.

@@ -352,9 +352,9 @@ impl<K, V> Pass<'_, K, V> {
         round
     }
 
-    /// Applies a shard's batch. If the plan says so, also moves units of the shard's table: a run
-    /// ends what writers have begun, so that a table that is only read from then on does not stay
-    /// in two arrays.
+    /// Applies a shard's batch. If the plan says so, also moves units of the shard's table. For a
+    /// run ends what writers have begun: a table that is only read from then on does not stay in
+    /// two arrays.
     fn drain_shard(&mut self, shard: usize) {
         // Room for the shard's next batch: twice the limit, so that it seldom grows under the lock.
         let soft_limit = self.engine.batch_soft_limit.load(Ordering::Relaxed);

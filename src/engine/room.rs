@@ -9,12 +9,11 @@
 //! write is refused because of its part.
 //!
 //! Three rules keep the shares from going to extremes. A part of less than half of an equal share
-//! evicts nothing, nor does a part that has one entry only: so no part stays empty because the
-//! others have filled the cache. While the cache is far over its bound, as it is after a smaller
-//! one, a part evicts down to an equal share only: otherwise the part that is visited first would
-//! lose everything. If the cache is still over its bound then, the heaviest part is *asked* to
-//! evict: the writer that has found it runs a pass over that part. A run always asks the heaviest
-//! part.
+//! evicts nothing, nor does one of a single entry. So no part stays empty because the others have
+//! filled the cache. While the cache is far over its bound, as after a smaller one, a part evicts
+//! down to an equal share only. Otherwise the part that is visited first would lose everything. If
+//! the cache is still over its bound then, the heaviest part is *asked* to evict: the writer that
+//! has found it runs a pass over that part. A run always asks the heaviest part.
 //!
 //! # Invariants
 //!
@@ -171,8 +170,8 @@ impl<K, V> Engine<K, V> {
         })
     }
 
-    /// The plan of a run for each part: in a cache of several parts it evicts when all of them have
-    /// been visited, so what is due leaves every part first.
+    /// The plan of a run for each part. If there are several, it evicts when all of them have been
+    /// visited, so what is due leaves every part first.
     pub(super) fn plan_of_part(&self, plan: Plan) -> Plan {
         if self.parts.len() == 1 {
             return plan;

@@ -9,11 +9,10 @@
 //!
 //! `run_pending_tasks` must return even under constant writes: a run stops once it has done all the
 //! work that existed when it began ([`Goal`]). When each shard has been drained, the remaining work
-//! is known: take out each pending node of the wheel once, evict each entry over the bound once,
-//! and end the moves that tables have begun. Other threads may do parts of it. Nodes that have
-//! become pending since may take part of the effort, so a run does up to twice as much. A turn of
-//! all shards moves [`RESIZE_UNITS`] units of each table. Moves that the removals of the run have
-//! begun take no part of the effort.
+//! is known: each pending node of the wheel, each entry over the bound, and the moves that tables
+//! have begun. Other threads may do parts of it. Nodes that have become pending since may take part
+//! of the effort, so a run does up to twice as much. A turn of all shards moves [`RESIZE_UNITS`]
+//! units of each table. Moves that the removals of the run have begun take no part of the effort.
 
 use super::freeing::{FREED_PER_RUN_PASS, is_freeing};
 use super::pass::{Drain, Evict, MAX_CHEAP_SWEEP, Plan, RESIZE_UNITS};
@@ -407,8 +406,8 @@ impl Goal {
 }
 
 impl<K, V> State<K, V> {
-    /// The most work that the passes of this plan still have to do, in units of their budget:
-    /// pending nodes of the wheel, and entries that may have to be evicted.
+    /// The most work that the passes of this plan still have, in units of their budget: pending
+    /// nodes of the wheel, and entries that may have to be evicted.
     fn left(&self, plan: Plan) -> usize {
         let mut left = 0;
         if plan.expires {

@@ -19,8 +19,8 @@
 //!    request made meanwhile. Changes happen under the lock `requests`, but for the begin of a run,
 //!    which only clears the requests (1). The waker is called under the lock too, so its last call
 //!    names the earliest moment.
-//! 3. If a panic of a ticker or an alarm ends a run before it has arranged the next one, `armed`
-//!    stays as early as it was, and another run is requested after [`RETRY`].
+//! 3. If a ticker or an alarm panics before a run has arranged the next one, `armed` stays as early
+//!    as it was. Another run is requested after [`RETRY`].
 //! 4. If the waker panics, nothing counts as arranged: the next request calls the waker again and
 //!    asks for a run within [`RETRY`]. That run does the work of all requests.
 

@@ -28,7 +28,7 @@
 //! If writers are faster than passes, events wait in the shards' batches, and removed values wait
 //! to be freed. Both have a limit that follows from the bound ([`most_events`], [`most_unfreed`]).
 //! There is one rule: a writer that finds its own batch, or the values, over the limit runs passes
-//! until they are within it, also if it has to wait for the maintenance lock. For values that a
+//! until they are within it. It waits for the maintenance lock if it has to. For values that a
 //! reader holds it waits 8 ms at most. It first yields its processor: the holder of the lock may
 //! have been preempted in the middle of a pass.
 //!

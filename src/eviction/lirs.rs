@@ -96,8 +96,8 @@ const KEPT_PER_CALL: usize = 4;
 /// In a window of fewer than this part of all entries, an entry may come and go between two
 /// renewals of the stamp of the read rings.
 const SMALL_WINDOW: usize = 32;
-/// The most that one vote may move the border, in parts of the cache: in a cache of few entries a
-/// vote of one entry each would make the border jump from end to end.
+/// The most that one vote may move the border, in parts of the cache. In a cache of few entries,
+/// votes of one entry each would make the border jump from end to end.
 const MAX_VOTE: f64 = 1.0 / 256.0;
 
 pub(super) struct Lirs<K, V> {
@@ -436,9 +436,9 @@ impl<K, V> Lirs<K, V> {
     }
 
     /// While the cache is full: promotes the entry that would leave next, if it was used clearly
-    /// more than the oldest protected one, which then leaves or goes to the window. If an eviction
-    /// is due, the entry that was used last is promoted, too, unless the oldest protected one was
-    /// used clearly more. By a bounded step.
+    /// more than the oldest protected one. That leaves, or goes to the window. If an eviction is
+    /// due, the entry that was used last is promoted, too, unless the oldest protected one was used
+    /// clearly more. By a bounded step.
     #[inline]
     fn keep_most_used(&mut self) {
         // Mostly the oldest entry of the window was not used.

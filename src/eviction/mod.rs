@@ -18,7 +18,7 @@
 //! 2. Every node in a policy's queue weighs from 1 to `max`.
 //! 3. `weight` is the sum over all known entries, overweight ones included; `len` is their number.
 //! 4. `removed` and `accessed` of a node that is not known do nothing to the policy, and `replaced`
-//!    of one admits it: the pass may take a node out while an event about it still waits.
+//!    of one admits it. For the pass may take a node out while an event about it waits.
 //!
 //! The policy takes no account of deadlines. To evict first what will expire soon costs hits: keys
 //! that are used often may have short lives.
@@ -52,7 +52,7 @@ const PREFETCH_DISTANCE: usize = 6;
 /// Which entries a bounded cache evicts when it is full.
 ///
 /// With either policy, entries that are past their deadline leave first, with the cause `Expired`.
-/// On four cores or more, a large cache evicts in up to 32 parts: there, an expired entry of
+/// On four cores or more, a large cache evicts in up to 32 parts. There, an expired entry of
 /// another part leaves first once the tick of its deadline has ended. The remaining lifetime of a
 /// live entry plays no role.
 ///
@@ -84,14 +84,14 @@ pub enum EvictionPolicy {
     /// # Cost
     ///
     /// A hit is recorded now and then: more often while entries come in, and hardly ever while the
-    /// cache only serves hits. In a cache of up to 64 entries each hit is recorded, unless it is
-    /// of the entry that the thread has read last; there it takes a few nanoseconds more.
+    /// cache only serves hits. In a cache of up to 64 entries each hit is recorded, unless the
+    /// thread has read that entry last. There a hit takes a few nanoseconds more.
     #[default]
     Adaptive,
     /// Evicts the entry that was used least recently. It is predictable, but a single pass over
     /// many keys evicts everything else.
     ///
-    /// The order of use is exact as long as one thread uses the cache; with more than 512 entries,
+    /// The order of use is exact as long as one thread uses the cache. With more than 512 entries,
     /// an insert and the reads right before and behind it may change places. If several threads
     /// read at once, the order between their reads is approximate, and some are dropped.
     ///
@@ -306,8 +306,8 @@ impl<K, V> Eviction<K, V> {
         self.weight().saturating_sub(self.order.allowed)
     }
 
-    /// Where other parts of the cache have entries as well: for now this one may weigh `allowed`,
-    /// and `share` is its share of the cache, for which its queues are sized.
+    /// Where other parts of the cache have entries as well: this one may weigh `allowed` for now.
+    /// `share` is its share of the cache, for which its queues are sized.
     pub(crate) fn allow(&mut self, allowed: u64, share: u64) {
         self.order.allow(allowed, share);
     }

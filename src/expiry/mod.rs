@@ -162,9 +162,9 @@ pub(crate) use ready::{random_unit, shorten};
 pub trait Expiry<K, V>: Send + Sync + 'static {
     /// Returns the lifetime of a new entry; by default `None`, so that it never expires.
     ///
-    /// `insert` calls it for a key that is absent, or whose entry is past its deadline; so does a
-    /// load or a compute that stores a value for such a key. For the meaning of the answer and of a
-    /// panic see [the trait](Self#answers).
+    /// `insert`, a load and a compute call it for a key that is absent, or whose entry is past its
+    /// deadline, before they store a value. For the meaning of the answer and of a panic see [the
+    /// trait](Self#answers).
     ///
     /// # Cost
     ///

@@ -55,8 +55,8 @@ impl Want {
 /// The outcome of a run, as its waiters see it.
 #[derive(Debug)]
 pub(crate) enum Outcome<V> {
-    /// The value, which the waiters share, with what the leader's entry said about it; and the
-    /// deadline of the entry: the time that it has left counts from when a call takes it.
+    /// The value, which the waiters share, with what the leader's entry said about it. And the
+    /// deadline of the entry: the time left counts from when a call takes it.
     Value(Arc<Keyless<V>>, u64),
     /// The closure said that there is no value.
     Absent,
@@ -116,7 +116,7 @@ pub(crate) struct Load<K, V> {
     /// `false` is final.
     current: AtomicBool,
     /// Whether a call has ever joined. Changes from false to true, once. Relaxed: a call joins in a
-    /// hold of the shard's lock, or on behalf of the leader before that hands its run on; the
+    /// hold of the shard's lock, or on behalf of the leader before that hands its run on. The
     /// leader reads it in a hold of that lock.
     joined: AtomicBool,
     /// Cache time at which the run began, or at which the lead was offered. Relaxed: the leader
@@ -375,8 +375,8 @@ impl<K, V> Load<K, V> {
         }
     }
 
-    /// Tells waiters of a revoked load to look again: the first of those that wait for a turn, and
-    /// all others if no leader is at work or the load is overdue. With no lock held.
+    /// Tells waiters of a revoked load to look again: the first that waits for a turn; and all
+    /// others, if no leader is at work or the load is overdue. With no lock held.
     pub(crate) fn release_waiters(&self) -> AfterRun<K, V> {
         let mut state = self.state();
         let mut all = state.revoked == Some(RevokedBy::NewerLoad);

@@ -9,8 +9,8 @@
 //! Three things are added for computes, since to wake a thread takes longer than most turns:
 //!
 //! 1. *To spin before joining.* A thread that finds another thread at work on its key first spins
-//!    ([`Load::spin`]), for [`MOST_SPIN`] at most, and as long as fewer threads spin than there are
-//!    other cores.
+//!    ([`Load::spin`]), for [`MOST_SPIN`] at most. It does so only while fewer threads spin than
+//!    there are other cores.
 //! 2. *To pass a sleeper.* On a hot key, each turn would be handed over to a thread that sleeps.
 //!    When that has happened [`CONVOY`] times, a compute that comes just now may run before the one
 //!    that was offered the lead, until that has woken up. The first sleeper is passed
@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 /// How long a thread that comes for its turn spins at most: about as long as a sleeping thread
-/// takes to run again, after it was woken on an idle core.
+/// takes to run again, on an idle core.
 pub(crate) const MOST_SPIN: Duration = Duration::from_micros(50);
 
 /// The pauses between two looks of a thread that spins.
@@ -232,8 +232,8 @@ impl<K, V> Load<K, V> {
         leader != 0 && leader != thread_number()
     }
 
-    /// The compute with this ticket, which was told to look again, leads a newer load, or waits for
-    /// it: the others of this load wait until that has ended, or is revoked.
+    /// The compute with this ticket was told to look again, and leads a newer load, or waits for
+    /// it. The others of this load wait until that has ended, or is revoked.
     pub(crate) fn wait_behind(self: &Arc<Self>, ticket: Ticket, newer: &Arc<Self>) {
         let mut state = self.state();
         let turns = &mut state.waiters().turns;

@@ -103,9 +103,9 @@ impl<K: Loadable + Eq, V: Loadable> Engine<K, V> {
         E: From<X> + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Vec<Option<T>>, X>>,
     {
-        // While a call loads its own keys it must not be offered the lead of another: that load
-        // would then wait for this call's own keys, and their closure might even wait for that
-        // load. So it looks again.
+        // While a call loads its own keys it must not be offered the lead of another. That load
+        // would wait for this call's own keys, whose closure might even wait for that load. So it
+        // looks again.
         let want = Want::OptionalForNow;
         let missing = mem::take(&mut keys.missing);
         let mut guards = Vec::with_capacity(missing.len());
@@ -253,8 +253,8 @@ where
     ///
     /// # Panics
     ///
-    /// If `load`, or other user code that an insert runs, panics; if `load` returns another number
-    /// of values than it was given keys; or if the call would wait for a load that its own thread
+    /// If `load`, or other user code that an insert runs, panics. If `load` returns another number
+    /// of values than it was given keys. If the call would wait for a load that its own thread
     /// leads, as [`get_with`](Self::get_with) says.
     ///
     /// # Cost

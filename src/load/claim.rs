@@ -462,8 +462,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
 }
 
 /// The begin of a load, as a change. The key has no entry, or one that the call may replace: the
-/// call joins the key's current load, or lists one of its own. If the entry is due, that mostly
-/// leaves by a change before.
+/// call joins the key's load, or lists its own. A due entry mostly leaves by a change before.
 struct Begin<'b, K, V, C: ToCache<K, V>> {
     engine: &'b Engine<K, V>,
     call: &'b mut Claimant<K, V, C>,

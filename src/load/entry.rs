@@ -423,10 +423,11 @@ where
     /// stores and returns a new entry with the value of `init`.
     ///
     /// `replace_if` may be asked more than once: about each value that it would replace. If the key
-    /// is written while `init` runs, this returns what [`or_insert_with`](Self::or_insert_with)
-    /// would: the entry of that write, or, if the key is absent now, the value of `init`, which is
-    /// not stored. [One table](crate#when-is-a-removal-told-and-a-value-dropped) says when the
-    /// listener hears of the old value.
+    /// is written while `init` runs, this returns the entry of that write, as
+    /// [`or_insert_with`](Self::or_insert_with) does. If the key is absent now, it returns the
+    /// value of `init`, which is not stored. [One
+    /// table](crate#when-is-a-removal-told-and-a-value-dropped) says when the listener hears of the
+    /// old value.
     ///
     /// # Panics
     ///

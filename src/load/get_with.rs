@@ -129,9 +129,8 @@ where
     ///
     /// # Cost
     ///
-    /// A hit costs what [`get`](Self::get) costs. A miss that loads costs a clone of the key and of
-    /// the value, and the memory of a load and of a box for the value, beside what `get` and
-    /// `insert` take.
+    /// A hit costs what [`get`](Self::get) costs. Beside what `get` and `insert` take, a miss that
+    /// loads costs a clone of the key and of the value, and the memory of a load and a box.
     ///
     /// ```
     /// let cache = wheelhouse::Cache::new(100);

@@ -3,9 +3,8 @@
 //! It does that by [`fill`](Guard::fill), [`fail`](Guard::fail), [`keep`](Guard::keep) or
 //! [`remove`](Guard::remove). A guard that is dropped hands the key on to the call that has waited
 //! longest; the guard of a loader tells its waiters a failure. The guard of a call has a borrow of
-//! the cache. Another guard has a weak handle, which keeps no cache alive, and may be sent to
-//! another thread: that of a [`Lease`](crate::Lease), of a reload, or of a load in a task
-//! ([`ToCache`]).
+//! the cache. The guard of a [`Lease`](crate::Lease), of a reload, or of a load in a task has a
+//! weak handle ([`ToCache`]). That keeps no cache alive, and may be sent to another thread.
 //!
 //! While a load ends, user code may drop the last handle of the cache. So an end first visits the
 //! cache, and leaves it when the load has ended, also by a panic: the visit is declared before the
@@ -401,8 +400,8 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Guard<K, V, C> {
         let_go(outcome);
     }
 
-    /// Ends the run of a load that was revoked, or whose cache is gone: the waiters that accept a
-    /// value get the live one, or the loaded one if there is none.
+    /// Ends the run of a load that was revoked, or whose cache is gone. The waiters that accept a
+    /// value get the live one; if there is none, the loaded one.
     #[cold]
     #[inline(never)]
     fn discard(&mut self, engine: Option<&Engine<K, V>>, own: &Keyless<V>) -> Commit<V> {

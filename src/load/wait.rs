@@ -28,8 +28,8 @@ use std::time::Duration;
 /// the cache's ticker need not run as the thread's clock does.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
-/// After how long a thread that waits for a turn looks again whether it waits for itself: a write
-/// may revoke the load, and its turn then comes behind a newer one.
+/// After how long a thread that waits for a turn looks again whether it waits for itself. If a
+/// write revokes the load, its turn comes behind a newer one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
@@ -104,9 +104,9 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Lists a load for which calls wait by the moment at which it becomes overdue, and asks for a
-    /// run at that moment; if it is overdue, wakes the calls now. Called when a call has joined it,
-    /// when its time has begun anew, and when its run has ended. A panic of the ticker or of the
-    /// scheduler's alarm is caught.
+    /// run then. If it is overdue, wakes the calls now. Called when a call has joined it, when its
+    /// time has begun anew, and when its run has ended. A panic of the ticker or of the scheduler's
+    /// alarm is caught.
     #[inline]
     pub(super) fn watch_load(&self, load: &Arc<Load<K, V>>) {
         if let Some(timeouts) = &self.timeouts {

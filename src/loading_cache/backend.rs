@@ -5,8 +5,8 @@
 //! The error of a load of an absent key is remembered if the loader or the program's policy names a
 //! time. A small cache of its own keeps it, by the key. Calls for the key get it until the time has
 //! passed, or until a load of the key succeeds, whichever method has led that. The number of
-//! failures in a row is kept beyond that time, and also if no time is named; but not where nothing
-//! asks for it: without a policy, of a loader with the provided
+//! failures in a row is kept beyond that time, and also if no time is named. It is not kept where
+//! nothing asks for it: without a policy, of a loader with the provided
 //! [`retry_after`](crate::Loader::retry_after).
 //!
 //! A failing load is noted before its outcome is published. So a call that leads the next load of

@@ -457,8 +457,8 @@ pub enum LoadError<E> {
     Panicked,
     /// The load took longer than [`load_timeout`](crate::LoadingBuilder::load_timeout).
     TimedOut,
-    /// Nothing ran the load to its end: its task was dropped, as by a runtime that has ended, or
-    /// the spawner panicked; no thread could be started; or the cache was dropped meanwhile.
+    /// Nothing ran the load to its end. Its task was dropped, as by a runtime that has ended, the
+    /// spawner panicked, no thread could be started, or the cache was dropped.
     Abandoned,
 }
 

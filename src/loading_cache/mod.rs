@@ -67,8 +67,8 @@ use threads::ReloadThreads;
 /// | [`AsyncLoader`] | is a task of the [`spawner`](LoadingBuilder::spawner); the call waits | is a task of the spawner |
 ///
 /// `get`, `get_all` and [`Refreshing::wait`] block the thread. In a task of a runtime with one
-/// thread such a call can wait for ever for a load that is a task of this runtime, and no library
-/// can see it. Use the async form there, or let another thread make the call:
+/// thread such a call can wait for ever for a load that is a task of this runtime. No library can
+/// see it. Use the async form there, or let another thread make the call:
 ///
 /// ```
 /// # use wheelhouse::{Cache, async_loader_fn};

@@ -521,8 +521,8 @@ impl<V, E> Refreshing<V, E> {
     ///
     /// # Panics
     ///
-    /// If the call would wait for a load that its own thread leads, itself or through loads of
-    /// other threads, or for a refresh whose key its own thread has taken to load.
+    /// If the call would wait for its own thread: for a load that this leads, or for a refresh
+    /// whose key it has taken to load; also through loads of other threads.
     ///
     /// # Cost
     ///

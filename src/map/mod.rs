@@ -16,7 +16,7 @@
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //!
 //! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
-//! the lock (a removal may overwrite the event of the insertion); only the pass itself takes nodes
+//! the lock (a removal may overwrite the event of the insertion). Only the pass itself takes nodes
 //! out without one. [`News`] says what the pass hears of a replacement. A deadline that moves later
 //! leaves no event: the pass finds it when it comes to the bucket of the entry. Nor does one that
 //! moves while an event of its node tells of a move.

@@ -144,8 +144,8 @@ pub(crate) enum News {
 ///
 /// A plain vector behind the shard's lock, which orders the writes of its shard and which the
 /// writer holds anyway. So it holds the events of each key in the order in which they happened. The
-/// pass swaps it for an empty one, so it holds the lock for a few instructions, and a write costs
-/// one push into a vector that keeps its capacity from pass to pass.
+/// pass swaps it for an empty one, so it holds the lock for a few instructions. A write costs one
+/// push into a vector that keeps its capacity from pass to pass.
 pub(crate) type Batch<K, V> = Vec<WriteEvent<K, V>>;
 
 /// A shard that is not locked.

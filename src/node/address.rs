@@ -2,18 +2,17 @@
 //!
 //! # How it works
 //!
-//! User space addresses fit 48 bits, so the map keeps bits of a key's hash in the upper sixteen
-//! bits of a word ([`TAG_BITS`]), and six bytes hold a whole address. On Android (arm64) the
-//! allocator writes a tag of its own into the top byte of each address and checks it when the
-//! memory is freed. There the map's tag is the eight bits from 48 to 55, the top byte stays as the
-//! allocator gave it, and an address takes eight bytes. `--cfg wheelhouse_top_byte` asks for this
-//! layout on any target, so that tests and sanitizers can run on it.
+//! User space addresses fit 48 bits. So the upper sixteen bits of a word of the map hold bits of a
+//! key's hash ([`TAG_BITS`]), and six bytes hold a whole address. On Android (arm64) the allocator
+//! writes a tag of its own into the top byte of each address and checks it when the memory is
+//! freed. There the map's tag is the eight bits from 48 to 55, the top byte stays as the allocator
+//! gave it, and an address takes eight bytes. `--cfg wheelhouse_top_byte` asks for this layout on
+//! any target, so that tests and sanitizers can run on it.
 //!
 //! # Invariant
 //!
-//! 1. Every address that is kept in parts or tagged comes from an allocation that
-//!    [`allocate`] has accepted: its bits from 48 on are zero, but for the top byte where
-//!    that belongs to the allocator.
+//! 1. Every address that is kept in parts or tagged comes from an allocation that [`allocate`] has
+//!    accepted. Its bits from 48 on are zero, but for the top byte where that is the allocator's.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};

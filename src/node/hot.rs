@@ -141,8 +141,8 @@ impl<K, V> Node<K, V> {
     }
 
     /// Ends all extensions and returns the last wanted deadline: for a node that is being replaced
-    /// (node 4). `None` if it is due at `now`, or was claimed by a thread whose clock was ahead, or
-    /// is not the one that was `seen`: then the caller has to judge again.
+    /// (node 4). `None` if the caller has to judge again: it is due at `now`, or claimed by a
+    /// thread whose clock was ahead, or not the one that was `seen`.
     pub(crate) fn freeze(&self, seen: Option<u64>, now: u64) -> Option<u64> {
         let mut judged = seen.unwrap_or_else(|| self.deadline());
         while !time::is_due(now, judged) {

@@ -18,8 +18,8 @@
 //!
 //! Hot parts stand side by side ([`slab`]), so a look-up fetches nothing that it does not read, and
 //! nothing that the pass writes. [`slab`] has a table of the sizes. There is a weight where there
-//! is a weigher, `own` where the entry's own deadline must be kept apart from a cache-wide limit,
-//! and a moment of refresh where the cache reloads.
+//! is a weigher, and a moment of refresh where the cache reloads. There is `own` where the own
+//! deadline must be kept apart from a cache-wide limit.
 //!
 //! # States
 //!
@@ -35,9 +35,9 @@
 //!
 //! 1. A [`NodePtr`] points to an initialised node until that node is freed: by
 //!    [`NodePtr::destroy`], then [`Slab::take_back`], once. It is freed when it is Dead or
-//!    Succeeded, no pin taken before it left the map is still held, and every batch and every read
-//!    ring was drained after that. `engine` keeps this order ("engine 3"); an owner that drops the
-//!    whole cache has the node for itself.
+//!    Succeeded, no pin from before it left the map is held, and every batch and read ring was
+//!    drained after that. `engine` keeps this order ("engine 3"); an owner that drops the whole
+//!    cache has the node for itself.
 //! 2. A node that succeeds another is published in its place under the shard's lock. So the nodes
 //!    of an entry follow one another in the order of their events.
 //! 3. The state of a node only goes downwards in the table above. While it is InMap, its byte also

@@ -49,8 +49,8 @@ const RECYCLED_SQUARED: u64 = if ONE_SLOT_CHUNKS { 0 } else { 32 };
 /// (`has_few_recycled`).
 const RETURNED_AT_A_TIME: usize = 64;
 
-/// At most this many free slots are taken from a region at a time, and at most this part of the
-/// slots that are not free: that keeps the bound of `has_few_recycled`.
+/// At most so many free slots are taken from a region at a time, and at most this part of the slots
+/// in use. That keeps the bound of `has_few_recycled`.
 const TAKEN_AT_A_TIME: usize = 16;
 const FREE_PART: usize = 8;
 

@@ -66,8 +66,8 @@ impl<K, V> Engine<K, V> {
         self.move_by_read(node, deadline, now, answer)
     }
 
-    /// Moves the deadline of an entry that was judged live to the one that follows from the answer
-    /// of the policy, if that has given one, and from the idle limit; see [`extend`](Self::extend).
+    /// Moves the deadline of an entry that was judged live to the one that follows from the
+    /// policy's answer, if there is one, and from the idle limit; see [`extend`](Self::extend).
     ///
     /// The entry was live at the reading by which it was judged, and the new deadline counts from
     /// there. If another thread has found the entry due since, it has claimed the deadline, and the
@@ -98,7 +98,7 @@ impl<K, V> Engine<K, V> {
             return kept_if_frozen(node, deadline, now);
         }
         // A clock that leapt by 64 to 91 years meanwhile makes an old deadline look like a claimed
-        // one (node 4): then only the removal shows that the entry was found due.
+        // one (node 4). Then only the removal shows that it was due.
         if node.state() != NodeState::InMap {
             return None;
         }

@@ -13,9 +13,9 @@
 //!    holds a pin already, and those that one look does not decide.
 //! 2. If the size policy has to hear of the use, [`Engine::serve_recorded`] offers it to the rings.
 //!    If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
-//!    reading. If the entry is not live by that reading, [`Engine::judge_and_serve`] judges the
-//!    entry anew: by the exact clock if the policy is told the time or the idle limit is short, or
-//!    if the coarse one leaves it open. It also asks the policy, moves the deadline, records the
+//!    reading. If the entry is not live by that reading, [`Engine::judge_and_serve`] judges it
+//!    anew. It does so by the exact clock if the policy is told the time, the idle limit is short,
+//!    or the coarse clock leaves it open. It also asks the policy, moves the deadline, records the
 //!    use and counts it.
 //! 3. [`Engine::search_again`] is the cold end: the entry is due or was changed meanwhile. An entry
 //!    that is due is a miss once its deadline is *claimed* (node 4). If that fails, or the entry
@@ -384,9 +384,9 @@ impl<K, V> Engine<K, V> {
 
     /// Judges an entry.
     ///
-    /// The clock is read after the deadline: so the entry was live at some moment of the call, and
-    /// a read with an old reading does not overwrite a later extension by another thread. An entry
-    /// without a deadline needs a reading only if the read may give it one.
+    /// The clock is read after the deadline. So the entry was live at some moment of the call, and
+    /// an old reading does not overwrite a later extension by another thread. An entry without a
+    /// deadline needs a reading only if the read may give it one.
     #[inline(always)]
     fn judge(&self, node: NodePtr<K, V>, is_read: bool) -> Judged<K, V> {
         let deadline = node.deadline();

@@ -26,8 +26,8 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         true
     }
 
-    /// The moment from which an entry that comes back is stale, as the refresh policy of now says:
-    /// it is asked as about a new entry, at the time of the entry's last write. User code.
+    /// The moment from which an entry that comes back is stale. The refresh policy of now is asked
+    /// as about a new entry, at the time of the entry's last write. User code.
     pub(crate) fn ask_of_restored(&self, key: &K, value: &V, times: &Times) -> u64 {
         let Some(policy) = &self.refresh else {
             return NEVER;

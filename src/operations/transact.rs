@@ -18,9 +18,9 @@
 //!    the loads, unlock, unpin, compare, and start over;
 //! 7. *apply* the answers, in this hold of the lock ([`Change::apply`]). It may still find that
 //!    they do not fit: start over;
-//! 8. unlock. The caller gets what was done, and an [`AfterTransaction`]: the pin, for a caller
-//!    that wants to read a node that has just left, and the revoked load, if there is one. Its drop
-//!    drops the pin, then releases the waiters of that load, with no lock and no pin held.
+//! 8. unlock. The caller gets what was done, and an [`AfterTransaction`]: the pin, to read a node
+//!    that has just left, and the revoked load, if there is one. Its drop drops the pin, then
+//!    releases the waiters of that load, with no lock and no pin held.
 //!
 //! The caller then calls `Engine::after_write` with the outcome of what it wrote.
 //!

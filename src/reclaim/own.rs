@@ -25,7 +25,7 @@
 //! sequentially consistent, so all threads agree on the order of FG and FR. A check happens after
 //! FG, in this thread or in another one that got the target from it.
 //!
-//! 1. *The check found a value from before this pin's first store.* Then FG is before FR: otherwise
+//! 1. *The check found a value from before this pin's first store.* Then FG is before FR. Otherwise
 //!    the check, which is after FG, would have found the store, which is before FR. So the reader's
 //!    loads, which are after FR, see what was done before FG: the reader cannot reach the objects.
 //! 2. *It found a store of this pin, of the target or more.* Then the reader has read the epoch

@@ -76,8 +76,8 @@ pub(crate) trait CacheWork: Send + Sync {
     /// that wait. True if more are left: then the caller has to see to the next offer.
     fn deliver(&self) -> bool;
 
-    /// After the last handle was dropped, when no thread but those that deliver works on the cache:
-    /// applies what was written before, and waits until the listener has heard of all removals.
+    /// The last handle was dropped, and no thread but those that deliver works on the cache.
+    /// Applies what was written before, and waits until the listener has heard of all removals.
     /// False if it would wait for ever: the listener waits for a load that this thread leads.
     fn tell_rest(&self) -> bool;
 }

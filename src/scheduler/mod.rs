@@ -2,9 +2,9 @@
 //!
 //! A cache without traffic still has to remove entries when they are due, and to call its listener.
 //! A [`Scheduler`] says which thread does that: one thread for all caches of the process
-//! ([`Scheduler::background`]), none ([`Scheduler::disabled`]: the next operation or
-//! [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it), or a timer of the program's own
-//! ([`Scheduler::custom`] with an [`Alarm`]).
+//! ([`Scheduler::background`]), or a timer of the program's own ([`Scheduler::custom`] with an
+//! [`Alarm`]). With [`Scheduler::disabled`] the next operation or
+//! [`run_pending_tasks`](crate::Cache::run_pending_tasks) does it.
 //!
 //! | file | is |
 //! |------|----|

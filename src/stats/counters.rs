@@ -3,9 +3,9 @@
 //! # How it works
 //!
 //! Each thread counts on a stripe of its own, found by [`stripe::index`], with a plain load and
-//! store, because an atomic addition would cost more than the rest of a hit's bookkeeping. Threads
-//! beyond the last stripe share a few stripes and use atomic additions. What is seldom counted has
-//! one place for all threads.
+//! store. An atomic addition would cost more than the rest of a hit's bookkeeping. Threads beyond
+//! the last stripe share a few stripes and use atomic additions. What is seldom counted has one
+//! place for all threads.
 //!
 //! # Invariants
 //!

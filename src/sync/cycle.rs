@@ -13,9 +13,9 @@
 //! A thread may wait for another thread rather than for a load. That one may deliver notifications
 //! just now, and wait for a load inside the listener. Or it may be at work on a cache that ends. It
 //! looks where that leads at intervals ([`NotedWait::lasts`]). If there is a cycle, it waits no
-//! longer. If there is a load that no thread leads, the thread may be the very one that has to end
-//! it: the lease is in its hands, or the task is its own. Nothing shows that, so it waits for a
-//! limited time ([`PATIENCE`]). Such a wait refuses no other.
+//! longer. If no thread leads a load, the thread may be the very one that has to end it: it has the
+//! lease, or the task is its own. Nothing shows that, so it waits for a limited time
+//! ([`PATIENCE`]). Such a wait refuses no other.
 
 use super::place::{self, Stage};
 use crate::atomic64::AtomicU64;

@@ -4,9 +4,9 @@
 //! library's own, where no model looks: threads of the system, `static`s, which outlive a model,
 //! and clocks. `tests/source/imports.rs` lists these files. The types come from the standard
 //! library and `parking_lot`. With `--cfg wheelhouse_loom` they come from
-//! [loom](https://docs.rs/loom), which runs a model under every interleaving up to a bound; with
-//! `--cfg wheelhouse_shuttle`, from [shuttle](https://docs.rs/shuttle), which runs larger models
-//! under many random interleavings. The explorers' types are wrapped to look like the plain ones,
+//! [loom](https://docs.rs/loom), which runs a model under every interleaving up to a bound. With
+//! `--cfg wheelhouse_shuttle` they come from [shuttle](https://docs.rs/shuttle), which runs larger
+//! models under many random ones. The explorers' types are wrapped to look like the plain ones,
 //! never the reverse. Only the package `models`, which builds these sources once more, depends on
 //! the two explorers.
 //!

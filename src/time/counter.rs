@@ -1,8 +1,8 @@
 //! The program's monotonic clock, read by the processor's counter.
 //!
 //! `Instant::now()` takes about as long as the rest of a look-up, the counter a third of that.
-//! Where the kernel derives the monotonic clock from this counter, a reading is an *anchor*, which
-//! is a call of `Instant::now()` at most [`FRESH`] old, plus the time by the counter since.
+//! Where the kernel derives the monotonic clock from this counter, a reading is an *anchor* plus
+//! the time by the counter since. An anchor is a call of `Instant::now()`, at most [`FRESH`] old.
 //! Elsewhere, each reading calls `Instant::now()`.
 //!
 //! The counter's rate is measured once, over [`FRESH`], when the process builds its first cache. It

@@ -63,13 +63,13 @@ pub use ticker::{ManualTicker, Ticker, ticker_fn};
 pub(crate) const COARSE_FROM: Duration = Duration::from_secs(10);
 
 /// A read that counts from a coarse reading leaves a deadline that it would move by less than this.
-/// The deadline then counts from the coarse reading plus half of the slack, or from later: not from
+/// The deadline then counts from the coarse reading plus half of the slack, or later. That is not
 /// before the read, as long as the clock lags by no more (coarse 2).
 pub(crate) const GRAIN: u64 = coarse::SLACK / 2;
 
-/// A read leaves a deadline that a shorter idle limit would move by less than this, and than an
-/// eighth of the limit, on the default clock with a trusted coarse one. So many threads that read
-/// one key rarely write to it. With the lag of the reading, that is within the 50 µs of the docs.
+/// With a trusted coarse clock, a read leaves a deadline that a shorter idle limit would move by
+/// less than this, and than an eighth of the limit. So many threads that read one key rarely write
+/// to it. With the lag of the reading, that is within the 50 µs of the docs.
 pub(crate) const EXACT_GRAIN: u64 = 1 << 12;
 
 /// How far apart two readings may lie that belong to the same moment: 1 ms.

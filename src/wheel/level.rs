@@ -172,8 +172,8 @@ impl Spans {
     }
 
     /// The buckets of a level, one bit each, whose entries are linked again when the clock goes
-    /// back from `then` to `now`: those whose tick is now a turn or more away. The farthest level
-    /// holds any distance.
+    /// back from `then` to `now`: their tick is now a turn or more away. The farthest level holds
+    /// any distance.
     pub(crate) fn withdrawn(self, level: usize, then: u64, now: u64) -> u64 {
         if level == FARTHEST {
             return 0;

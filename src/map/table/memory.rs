@@ -12,9 +12,9 @@ use std::num::NonZero;
 /// Entries for each group, on average, above which the table grows.
 pub(super) const MAX_LOAD: u64 = 5;
 
-/// An array of so many groups, or more, is aligned here, not by the allocator. glibc's allocator
-/// maps such a request without alignment as zeroed pages, which exist once they are written to. If
-/// it aligns memory, it has to fill that with zeroes.
+/// An array of so many groups, or more, is aligned here, not by the allocator. glibc maps such a
+/// request without alignment as zeroed pages, which exist once they are written to. If it aligns
+/// memory, it has to fill that with zeroes.
 const ALIGNED_HERE: usize = 2048;
 
 /// The alignment of groups.

@@ -29,9 +29,9 @@
 //!    stands in at most two.
 //! 3. A change of a hash's home, or of a node's word within it, has a fixed order. Store the new
 //!    words (release); store where the home is now, if that changes; move the version on (release);
-//!    only then null an old word of that home. So if a reader misses a node that stays in the
-//!    table, the reader finds the version changed: the null word that made it miss was stored after
-//!    the new version.
+//!    only then null an old word of that home. So a reader that misses a node that stays in the
+//!    table finds the version changed: the null word that made it miss was stored after the new
+//!    version.
 //! 4. An array or overflow group that was unlinked is handed out as [`TableMemory`], and freed only
 //!    after a grace period.
 //! 5. `next` and `moved` are stored before `array` says that the table is resizing, and not again
@@ -56,10 +56,10 @@
 //! # Cost
 //!
 //! A look-up touches one line of a group and one node. In a table that has grown, a group of 64
-//! bytes holds between half of [`MAX_LOAD`](memory::MAX_LOAD) and `MAX_LOAD` entries on average, at
-//! every size; after removals, as few as a quarter of `MAX_LOAD`. The former array is freed a grace
-//! period after the last entry has moved. A writer holds the shard's lock for one group, and for a
-//! few more while the table resizes.
+//! bytes holds between half of [`MAX_LOAD`](memory::MAX_LOAD) and `MAX_LOAD` entries on average.
+//! After removals it holds as few as a quarter. The former array is freed a grace period after the
+//! last entry has moved. A writer holds the shard's lock for one group, and for a few more while
+//! the table resizes.
 
 // The invariants of this module: `checks/map_table.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]

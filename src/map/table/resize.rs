@@ -29,9 +29,9 @@
 //! A write moves at most `UNITS_PER_WRITE` (`writer`) units, so there is no
 //! long pause at any size. The largest single step is freeing an array, once each time the table
 //! doubles or halves. A new array is not initialised at once: its groups are cleared unit by unit.
-//! To split a unit, the writer reads the hashes of one group's entries from the side parts of
-//! their nodes; it prefetches those of all units of a write before it reads the first. To join a
-//! unit, it reads no node.
+//! To split a unit, the writer reads the hashes of one group's entries from the side parts of their
+//! nodes. It prefetches those of all units of a write before it reads the first. To join a unit, it
+//! reads no node.
 //!
 //! Origin: resizing a hash table a few groups at a time, so that no operation pays for all of it:
 //! P.-Å. Larson, "Dynamic hash tables", CACM 31(4), 1988; also known from Redis.

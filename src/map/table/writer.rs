@@ -3,13 +3,13 @@
 //! # How it works
 //!
 //! A writer first searches without the lock, so that keys are compared outside of it. Under the
-//! lock it confirms what it has [`Seen`]: if the version is the same, so is the home, and if the
-//! word still names the node, the node stands there.
+//! lock it confirms what it has [`Seen`]: if the version is that one, so is the home. If the word
+//! still names the node, the node stands there.
 //!
 //! An insert takes the first null word of the group. A full group turns its last word into a link
 //! to an overflow group. A removal leaves a null word: nothing is shifted, and there are no
 //! tombstones. If it leaves more than [`FREE_WORDS_BESIDE_CHAIN`] words of a group free beside its
-//! overflow chain, it *compacts* the group: entries of the chain come back, and an empty chain is
+//! overflow chain, it *compacts* the group. Entries of the chain come back, and an empty chain is
 //! dropped. The steps are: store the new words, move the version on, null the old words (table 3).
 //!
 //! # Invariants
