@@ -713,10 +713,7 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     /// assert_eq!(cache.entry_count(), 0);
     /// ```
     pub fn run_pending_tasks(&self) {
-        let engine = self.engine();
-        engine.run_pending();
-        // That has cleared what was armed for loads as well.
-        engine.run_overdue(false);
+        self.engine().run_pending();
     }
 
     /// Returns the time until the timer wheel has work next, for event loops: `None` if nothing is
@@ -947,9 +944,7 @@ where
     S: Send + Sync,
 {
     fn run_due(&self) -> Option<Duration> {
-        let next = self.engine.run_due();
-        let overdue = self.engine.run_overdue(true);
-        next.into_iter().chain(overdue).min()
+        self.engine.run_due()
     }
 
     fn deliver(&self) -> bool {

@@ -215,7 +215,8 @@ impl<K, V> Engine<K, V> {
             return self.end_run(run);
         }
         // Another run does the rest at once, behind those of caches that have waited longer.
-        run.end(self.next_visit(), Some(Duration::ZERO), &self.clock)
+        let next = time::earliest(self.run_overdue(), self.next_visit());
+        run.end(next, Some(Duration::ZERO), &self.clock)
     }
 
     /// Rounds until the work is done for which a run has begun: one pass over each part whose goal
@@ -275,7 +276,7 @@ impl<K, V> Engine<K, V> {
         // A write after the requests were cleared has made a new request, or its entry is already
         // in the wheel.
         let is_resizing = self.map.units_left() > 0;
-        let mut next = None;
+        let mut next = self.run_overdue();
         let mut least_retries: Option<u32> = None;
         for part in &self.parts {
             let mut state = part.state.lock();

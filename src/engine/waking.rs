@@ -37,6 +37,10 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How soon the next run comes at least, for a moment, if the clock has stood still since the last
+/// one: just before the moment, runs would follow each other endlessly.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
 /// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: calls then run
 /// passes in its place.
 const STUCK_AFTER: u64 = 5_000_000_000;
@@ -91,6 +95,8 @@ pub(crate) struct Waking {
     /// first to end resets it. Relaxed: it says when others than that run do its work.
     promised: AtomicU64,
     soon: AtomicBool,
+    /// What the clock showed when a run last ended that left a moment. Changed under `requests`.
+    last_end: AtomicU64,
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
     /// which to run again, if the last run asked for that because readers hold memory, or because
     /// of a panic.
@@ -106,6 +112,7 @@ impl Waking {
             armed: AtomicU64::new(NEVER),
             promised: AtomicU64::new(NEVER),
             soon: AtomicBool::new(false),
+            last_end: AtomicU64::new(NEVER),
             requests: Mutex::new(None),
             scheduler,
             cache,
@@ -266,10 +273,13 @@ impl Waking {
         let armed = time::earlier(now.unwrap_or(any), requested, moment);
         self.armed.store(armed, Ordering::SeqCst);
         self.promised.store(armed, Ordering::Relaxed);
-        let left = match now {
-            Some(now) => time::time_left(now, armed),
-            None => None,
-        };
+        let mut left = None;
+        if let Some(now) = now {
+            left = time::time_left(now, armed);
+            if self.last_end.swap(now, Ordering::Relaxed) == now {
+                left = left.max(Some(LEAST_WAIT));
+            }
+        }
         let soon = if self.soon.load(Ordering::SeqCst) {
             Some(COALESCE_DELAY)
         } else {

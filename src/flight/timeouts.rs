@@ -1,7 +1,7 @@
 //! The loads for which calls wait, in the order in which they become overdue.
 
 use super::load::Load;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{Mutex, Ordering};
 use crate::time::{self, NEVER};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,8 +16,6 @@ type ByMoment<K, V> = BTreeMap<(i64, usize), Weak<Load<K, V>>>;
 pub(crate) struct Timeouts<K, V> {
     /// How old a load may become before another one may replace it.
     pub(crate) most: Duration,
-    /// When the scheduler last looked for overdue loads. Relaxed: it only spares runs.
-    pub(crate) last_run: AtomicU64,
     loads: Mutex<ByMoment<K, V>>,
 }
 
@@ -30,7 +28,6 @@ impl<K, V> Timeouts<K, V> {
     pub(crate) fn new(most: Duration) -> Self {
         Self {
             most,
-            last_run: AtomicU64::new(NEVER),
             loads: Mutex::new(BTreeMap::new()),
         }
     }

@@ -17,7 +17,6 @@ use super::guard::ToCache;
 use crate::contain::contain;
 use crate::engine::Engine;
 use crate::flight::{Load, Timeouts, Verdict, Want};
-use crate::sync::Ordering;
 use crate::sync::block::{AwaitedLoad, wait_for};
 use crate::time;
 use std::sync::Arc;
@@ -137,25 +136,14 @@ impl<K, V> Engine<K, V> {
         }
     }
 
-    /// Wakes the waiters of overdue loads; says how long it is until the next load becomes overdue,
-    /// and asks for a run at that moment. Called after each run, which has cleared what was armed:
-    /// a load that is listed after this has looked sees that no run is arranged.
-    ///
-    /// While the ticker stands still just before the moment, only the scheduler's runs wait longer:
-    /// they would follow each other endlessly.
-    pub(crate) fn run_overdue(&self, by_scheduler: bool) -> Option<Duration> {
+    /// Wakes the waiters of overdue loads; says when the next load becomes overdue. For a run that
+    /// has cleared the requests: a load that is listed after this has looked requests a run.
+    pub(crate) fn run_overdue(&self) -> Option<u64> {
         let timeouts = self.timeouts.as_ref()?;
-        let now = self.clock.now();
-        let (overdue, next) = timeouts.take_overdue(now);
+        let (overdue, next) = timeouts.take_overdue(self.clock.now());
         for load in overdue {
             load.wake_waiters();
         }
-        let next = next?;
-        let mut left = time::time_left(now, next)?;
-        if by_scheduler && timeouts.last_run.swap(now, Ordering::Relaxed) == now {
-            left = left.max(PATIENCE[0]);
-        }
-        self.waking.request_by(now, time::deadline_after(now, left));
-        Some(left)
+        next
     }
 }

@@ -188,6 +188,22 @@ fn a_run_that_ends_well_while_its_thread_unwinds_arranges_one_next_run() {
     assert_eq!(bell.rung(), [Duration::from_millis(100)]);
 }
 
+#[test]
+fn runs_do_not_follow_each_other_endlessly_while_the_clock_stands_still() {
+    let (waking, _) = waking();
+    let [moment, later] = [5 * SECOND + 1, 6 * SECOND + 1].map(Some);
+    let end = |moment, seconds| waking.begin().end(moment, None, &at(seconds));
+    assert_eq!(end(moment, 5), Some(Duration::from_nanos(1)));
+    assert_eq!(end(moment, 5), Some(Duration::from_millis(1)));
+    assert_eq!(end(moment, 5), Some(Duration::from_millis(1)));
+    assert_eq!(
+        end(later, 6),
+        Some(Duration::from_nanos(1)),
+        "it has gone on"
+    );
+    assert_eq!(end(later, 5), Some(Duration::from_nanos(SECOND + 1)));
+}
+
 /// A clock that has gone for so many seconds.
 fn at(seconds: u64) -> Clock {
     let ticker = ManualTicker::new();

@@ -5,12 +5,14 @@ use std::future::{Future, pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use wheelhouse::compute::{CompResult, Entry, Op};
-use wheelhouse::{Alarm, Cache, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler};
+use wheelhouse::{Alarm, Cache, Filled, Leased, MaintenanceTask, ManualTicker, Scheduler, Ticker};
+
+use crate::support::hide_scripted_panics;
 
 /// A waker that counts its wake-ups.
 #[derive(Default)]
@@ -226,6 +228,38 @@ fn maintenance_by_a_caller_keeps_the_time_out_of_a_load_armed() {
     let (at, task) = note.take().expect("a run was asked for");
     assert_eq!(at, Duration::from_secs(4));
     ticker.advance(Duration::from_secs(4));
+    task.run();
+    assert_eq!(waiter.poll(), Poll::Ready(2));
+}
+
+/// Panics at the next reading, if told to.
+struct Flaky(ManualTicker, Arc<AtomicBool>);
+
+impl Ticker for Flaky {
+    fn nanos(&self) -> u64 {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "told to panic");
+        self.0.nanos()
+    }
+}
+
+#[test]
+fn a_ticker_that_panics_keeps_the_time_out_of_a_load_armed() {
+    hide_scripted_panics();
+    let (time, note) = (ManualTicker::new(), Note::default());
+    let breaks = Arc::<AtomicBool>::default();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .ticker(Flaky(time.clone(), Arc::clone(&breaks)))
+        .scheduler(Scheduler::custom(note.clone()))
+        .load_timeout(Duration::from_secs(5))
+        .build();
+    let mut stuck = Task::new(cache.get_with_async(1, pending()));
+    let mut waiter = Task::new(cache.get_with_async(1, ready(2)));
+    assert!(stuck.poll().is_pending() && waiter.poll().is_pending());
+    time.advance(Duration::from_secs(5));
+    let (_, task) = note.take().expect("a run was asked for");
+    breaks.store(true, Ordering::SeqCst);
+    assert!(catch_unwind(AssertUnwindSafe(|| task.run())).is_err());
+    let (_, task) = note.take().expect("the run is tried again");
     task.run();
     assert_eq!(waiter.poll(), Poll::Ready(2));
 }
