@@ -92,8 +92,9 @@ impl<K, V> Engine<K, V> {
         self.evict_from_heaviest(plan, &mut None, usize::MAX);
     }
 
-    /// Frees what can be freed: some rounds of grace periods and drains.
-    fn run_reclaim(&self) {
+    /// Frees what can be freed: some rounds of grace periods and drains, and then at most so many
+    /// passes over each part.
+    fn run_reclaim(&self, most: usize) {
         if is_freeing() {
             return;
         }
@@ -112,7 +113,7 @@ impl<K, V> Engine<K, V> {
         }
         for part in &self.parts {
             let ready = part.state.lock().freeing.ready();
-            for _ in 0..ready.div_ceil(FREED_PER_RUN_PASS) {
+            for _ in 0..ready.div_ceil(FREED_PER_RUN_PASS).min(most) {
                 self.run_pass(part, plan, None);
             }
         }
@@ -143,9 +144,15 @@ impl<K, V> Engine<K, V> {
     pub(crate) fn free_removed(&self) {
         self.run_all(Plan::CATCH_UP);
         self.tell();
-        self.run_reclaim();
+        self.run_reclaim(usize::MAX);
         // The scheduler thread may have taken some of them out.
         self.await_freed(Instant::now() + MAX_DESTRUCTOR_WAIT);
+    }
+
+    /// Whether values are left that may be dropped.
+    fn has_ready(&self) -> bool {
+        let has_ready = |part: &Part<K, V>| part.state.lock().freeing.has_ready();
+        self.parts.iter().any(has_ready)
     }
 
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
@@ -159,7 +166,7 @@ impl<K, V> Engine<K, V> {
                 ..Plan::RUN
             });
             self.deliver_pending();
-            self.run_reclaim();
+            self.run_reclaim(usize::MAX);
             // Before the wait: otherwise no run would come for entries that become due during it.
             self.end_run(run);
             let until = until.get_or_insert_with(|| Instant::now() + MAX_DESTRUCTOR_WAIT);
@@ -204,9 +211,14 @@ impl<K, V> Engine<K, V> {
             run = waking.begin();
             left = self.run_rounds();
         }
-        let is_done = left == Left::Nothing;
+        let mut is_done = left == Left::Nothing;
         if is_done && !waking.cache.is_closed() {
-            self.run_reclaim();
+            if waking.scheduler.is_background() {
+                self.run_reclaim(PASSES_PER_TURN);
+                is_done = !self.has_ready();
+            } else {
+                self.run_reclaim(usize::MAX);
+            }
         }
         if waking.cache.is_closed() {
             return None;

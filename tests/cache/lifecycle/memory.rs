@@ -1,12 +1,12 @@
 //! Removed keys and values are dropped soon, and each is dropped once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use crate::support::acting::Acting;
 use crate::support::census::{Census, Counted};
-use crate::support::{must_end, secs};
+use crate::support::{must_end, secs, until};
 use wheelhouse::{Cache, Delivery, ManualTicker, Scheduler};
 
 type Pair = Cache<Counted<u32>, Counted<u32>>;
@@ -506,4 +506,56 @@ fn a_clear_drops_what_it_removes_before_it_returns() {
             drop(read);
         }
     }
+}
+
+/// A value that is dropped late, as one of many: the first of them leaves a cache something to do,
+/// and the last of them looks whether it was done.
+struct Late {
+    other: Cache<u8, u8>,
+    dropped: Arc<AtomicU64>,
+    left: Arc<AtomicU64>,
+}
+
+const LATE: u64 = 50_000;
+const NOT_YET: u64 = u64::MAX;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let before = self.dropped.fetch_add(1, Ordering::SeqCst);
+        if before == 0 {
+            self.other.insert_with_ttl(1, 1, Duration::ZERO);
+        } else if before == LATE - 1 {
+            self.left.store(self.other.entry_count(), Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_cache_with_much_to_free_does_not_hold_up_another_cache() {
+    let other = Cache::builder().build();
+    let dropped = Arc::<AtomicU64>::default();
+    let left = Arc::new(AtomicU64::new(NOT_YET));
+    let late = || Late {
+        other: other.clone(),
+        dropped: Arc::clone(&dropped),
+        left: Arc::clone(&left),
+    };
+    let cache: Cache<u64, Late> = Cache::builder().build();
+    (0..=LATE + 1).for_each(|key| cache.insert(key, late()));
+    let held = cache.get_ref(&0).expect("it is there");
+    cache.retain(|key, _| *key < 2);
+    assert_eq!(dropped.load(Ordering::SeqCst), 0, "a reader holds them");
+    drop(held);
+    // So that the scheduler thread comes.
+    cache.invalidate(&1);
+    until("they are dropped", || {
+        left.load(Ordering::SeqCst) != NOT_YET
+    });
+    assert_eq!(
+        left.load(Ordering::SeqCst),
+        0,
+        "the other cache had its turn"
+    );
+    // It holds one yet.
+    drop(cache);
 }
