@@ -216,7 +216,8 @@ impl<K, V, E> ReloadThreads<K, V, E> {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.most = 0;
-        let backend = state.backend.take();
+        // The loading cache has it still: nothing is dropped under the lock.
+        state.backend = None;
         let waiting = self.take_all(&mut state);
         self.has_room.store(false, Ordering::Relaxed);
         let mut ending = Vec::new();
@@ -232,8 +233,6 @@ impl<K, V, E> ReloadThreads<K, V, E> {
             _ = thread.join();
         }
         abandon(waiting);
-        // Perhaps the loader: user code.
-        let_go(backend);
     }
 }
 
