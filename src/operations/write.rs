@@ -225,9 +225,8 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
         let engine = self.engine;
         let lifetimes = &engine.lifetimes;
         let weight = self.new.weight;
-        let too_heavy = engine.is_too_heavy(weight);
-        if too_heavy && matches!(self.condition, Condition::Absent { .. }) {
-            return Tried::Done(None);
+        if engine.is_too_heavy(weight) {
+            return self.refuse(answers, place, shard, loads);
         }
         let (former, times, node) = match place {
             Confirmed::Occupied(spot) => {
@@ -236,7 +235,7 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     // The new node is named in it (`put_over`).
                     old.entry().prefetch(false);
                 }
-                if lifetimes.reads_extend || too_heavy {
+                if lifetimes.reads_extend {
                     // Memory may be refused by a panic: before the old value is touched.
                     shard.reserve();
                 }
@@ -244,41 +243,25 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
                     return Tried::Again(answers);
                 };
                 let times = self.condition.times(&answer, ended.kept, lifetimes);
-                let node = if too_heavy {
-                    shard.remove(spot, ended.cause);
-                    None
-                } else {
-                    Some(engine.put_over(spot, self.new, &ended, times, weight, shard))
-                };
+                let node = engine.put_over(spot, self.new, &ended, times, weight, shard);
                 (Some((old, ended.cause)), times, node)
             }
             Confirmed::Vacant(home) => {
                 let times = self.condition.times(&answer, None, lifetimes);
-                let node = if too_heavy {
-                    None
-                } else {
-                    Some(shard.add(home, self.new, times))
-                };
-                (None, times, node)
+                (None, times, shard.add(home, self.new, times))
             }
         };
-        match node {
-            Some(node) => set_refresh(node, refresh),
-            None => {
-                shard.refuse(self.new, RemovalCause::Size);
-                engine.count_removal(|| weight, RemovalCause::Size);
-            }
-        }
+        set_refresh(node, refresh);
         engine.count_write(former);
         let cause = former.map(|(_, cause)| cause);
         let awaited = self.condition.settle_load(shard, loads);
         Tried::Done(Some(Written {
             outcome: WriteOutcome {
-                removed: usize::from(too_heavy || cause.is_some()),
+                removed: usize::from(cause.is_some()),
                 ..WriteOutcome::of_change(shard, times.deadline, now)
             },
             cause,
-            let_in: !too_heavy,
+            let_in: true,
             awaited,
         }))
     }
@@ -286,6 +269,46 @@ impl<K: Eq + 'static, V: 'static> Change<K, V> for Write<'_, K, V> {
 
 // The steps of the change, under the shard's lock. Always inlined: what they return stays in
 // registers.
+
+impl<K: Eq + 'static, V: 'static> Write<'_, K, V> {
+    /// [`apply`](Change::apply), of a value that is too heavy: it leaves at once, with the value
+    /// that it would replace.
+    #[inline(always)]
+    fn refuse<'s>(
+        &mut self,
+        answers: <Self as Change<K, V>>::Answers,
+        place: Confirmed<'s, K, V>,
+        shard: &mut Shard<'s, K, V>,
+        loads: &mut FoundLoads<K, V>,
+    ) -> Tried<<Self as Change<K, V>>::Answers, Option<Written>> {
+        if let Condition::Absent { .. } = self.condition {
+            return Tried::Done(None);
+        }
+        let engine = self.engine;
+        let mut former = None;
+        if let Confirmed::Occupied(spot) = place {
+            // Memory may be refused by a panic: before the old value is touched.
+            shard.reserve();
+            let old = spot.node;
+            let Some(ended) = answers.0.supersede(old, &engine.lifetimes) else {
+                return Tried::Again(answers);
+            };
+            shard.remove(spot, ended.cause);
+            former = Some((old, ended.cause));
+        }
+        let weight = self.new.weight;
+        shard.refuse(self.new, RemovalCause::Size);
+        engine.count_removal(|| weight, RemovalCause::Size);
+        engine.count_write(former);
+        let awaited = self.condition.settle_load(shard, loads);
+        Tried::Done(Some(Written {
+            outcome: WriteOutcome::of_removal(shard, answers.0.now),
+            cause: former.map(|(_, cause)| cause),
+            let_in: false,
+            awaited,
+        }))
+    }
+}
 
 impl<K, V> Engine<K, V> {
     /// Puts a node in the place of the one that has so ended, with the news of it for the pass.
