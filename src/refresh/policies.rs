@@ -4,6 +4,8 @@ use super::{LifetimeAndLoad, Refresh, forward_all};
 use crate::atomic64::AtomicU64;
 use crate::expiry::{Jittered, random_unit, shorten};
 use crate::time::saturating_nanos;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 /// ```
 #[must_use]
 pub fn after(time: Duration) -> Ready {
-    Ready(Moment::After(time))
+    Ready(Arc::new(move |_| Some(time)))
 }
 
 /// Makes entries stale when this fraction of their lifetime has passed. Entries without a deadline
@@ -52,7 +54,11 @@ pub fn fraction(share: f64) -> Ready {
         (0.0..=1.0).contains(&share),
         "refresh::fraction was given {share}; allowed is 0.0 (stale at once) to 1.0 (at the deadline)",
     );
-    Ready(Moment::Fraction(share))
+    // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
+    Ready(Arc::new(move |(lifetime, _): LifetimeAndLoad| {
+        let lifetime = lifetime?;
+        Some(lifetime - seconds(lifetime.as_secs_f64() * (1.0 - share), lifetime))
+    }))
 }
 
 /// Brings the moments of another policy forward by a random share of up to `fraction`, so that
@@ -114,10 +120,21 @@ pub fn early(beta: f64) -> Ready {
         beta.is_finite() && beta >= 0.0,
         "refresh::early was given the factor {beta}; allowed is any that is finite and not negative",
     );
-    Ready(Moment::Early {
-        beta,
-        last: Arc::default(),
-    })
+    // How long the last load took, in nanoseconds.
+    let last = AtomicU64::new(0);
+    Ready(Arc::new(move |(lifetime, took): LifetimeAndLoad| {
+        let took = match took {
+            Some(took) => {
+                last.store(saturating_nanos(took), Ordering::Relaxed);
+                took
+            }
+            None => Duration::from_nanos(last.load(Ordering::Relaxed)),
+        };
+        let lifetime = lifetime?;
+        // `1 - u` is within (0, 1], so the draw is finite.
+        let draw = -(1.0 - random_unit()).ln();
+        Some(lifetime - seconds(took.as_secs_f64() * beta * draw, lifetime / 2))
+    }))
 }
 
 /// Makes no entry stale, with two exceptions: the loader returned
@@ -135,7 +152,7 @@ pub fn early(beta: f64) -> Ready {
 /// ```
 #[must_use]
 pub fn never() -> Ready {
-    Ready(Moment::Never)
+    Ready(Arc::new(|_| None))
 }
 
 /// Pauses for [`failure_backoff`](crate::LoadingBuilder::failure_backoff) that double with each
@@ -162,49 +179,24 @@ pub fn doubling(
 /// A ready policy, made by [`after`], [`fraction`], [`early`] or [`never()`]; they have examples.
 ///
 /// Clones of [`early`] share the time of the last load.
-#[derive(Clone, Debug)]
-pub struct Ready(Moment);
+#[derive(Clone)]
+pub struct Ready(Arc<Moment>);
 
-/// The moment from which an entry is stale.
-#[derive(Clone, Debug)]
-enum Moment {
-    After(Duration),
-    Fraction(f64),
-    Early {
-        beta: f64,
-        /// How long the last load took, in nanoseconds.
-        last: Arc<AtomicU64>,
-    },
-    Never,
+/// When an entry becomes stale.
+type Moment =
+    dyn Fn(LifetimeAndLoad) -> Option<Duration> + Send + Sync + UnwindSafe + RefUnwindSafe;
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ready").finish_non_exhaustive()
+    }
 }
 
-impl Moment {
-    /// When an entry becomes stale.
-    fn of(&self, (lifetime, took): LifetimeAndLoad) -> Option<Duration> {
-        // The time before the deadline, in seconds, and its maximum.
-        let (before, most) = match self {
-            Self::After(time) => return Some(*time),
-            Self::Never => return None,
-            // Subtracted from the whole, so that a share of 1 is exactly the lifetime.
-            Self::Fraction(share) => (lifetime?.as_secs_f64() * (1.0 - share), lifetime?),
-            Self::Early { beta, last } => {
-                let took = match took {
-                    Some(took) => {
-                        last.store(saturating_nanos(took), Ordering::Relaxed);
-                        took
-                    }
-                    None => Duration::from_nanos(last.load(Ordering::Relaxed)),
-                };
-                // `1 - u` is within (0, 1], so the draw is finite.
-                let draw = -(1.0 - random_unit()).ln();
-                (took.as_secs_f64() * beta * draw, lifetime? / 2)
-            }
-        };
-        let before = match Duration::try_from_secs_f64(before) {
-            Ok(before) => before.min(most),
-            Err(_) => most,
-        };
-        Some(lifetime? - before)
+/// A time in seconds, `most` at most.
+fn seconds(time: f64, most: Duration) -> Duration {
+    match Duration::try_from_secs_f64(time) {
+        Ok(time) => time.min(most),
+        Err(_) => most,
     }
 }
 
@@ -216,11 +208,11 @@ impl<K, V> Refresh<K, V> for Ready {
         _: Instant,
         lifetime: Option<Duration>,
     ) -> Option<Duration> {
-        self.0.of((lifetime, None))
+        (self.0)((lifetime, None))
     }
 
     fn by_times(&self, times: LifetimeAndLoad) -> Option<Option<Duration>> {
-        Some(self.0.of(times))
+        Some((self.0)(times))
     }
 }
 
