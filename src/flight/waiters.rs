@@ -11,14 +11,8 @@ use crate::sync::cycle::Ticket;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-struct WaitingCall {
-    /// Left by its last poll.
-    waker: Option<CallWaker>,
-    /// Whether its thread sleeps, or is about to.
-    sleeps: bool,
-}
-
-type Queue = BTreeMap<Ticket, WaitingCall>;
+/// The wakers of the calls that wait: `None` before the first poll.
+type Queue = BTreeMap<Ticket, Option<CallWaker>>;
 
 pub(super) struct Waiters<K, V> {
     /// A queue for each kind of call that has waited.
@@ -48,29 +42,25 @@ impl<K, V> Waiters<K, V> {
         Some(queue)
     }
 
-    fn insert(&mut self, ticket: Ticket, want: Want, waiter: WaitingCall) {
+    fn insert(&mut self, ticket: Ticket, want: Want, waker: Option<CallWaker>) {
         if let Some(queue) = self.queue(want) {
-            queue.insert(ticket, waiter);
+            queue.insert(ticket, waker);
         } else {
             let mut queue = Queue::new();
-            queue.insert(ticket, waiter);
+            queue.insert(ticket, waker);
             self.queues.push((want, queue));
         }
     }
 
     pub(super) fn add(&mut self, ticket: Ticket, want: Want) {
         self.turns.end_call(ticket);
-        if let Some(waiter) = self.waiter(ticket) {
+        match self.waker(ticket) {
             // It waits again. Its waker stays: locks are held, and to drop one is user code.
-            waiter.sleeps = false;
-            return;
+            Some(Some(waker)) => waker.sleeps = false,
+            Some(None) => {}
+            // Its first poll leaves a waker: to clone one is user code.
+            None => self.insert(ticket, want, None),
         }
-        // Its first poll leaves a waker: to clone one is user code.
-        let waiter = WaitingCall {
-            waker: None,
-            sleeps: false,
-        };
-        self.insert(ticket, want, waiter);
     }
 
     /// Whether waiters of such a kind wait.
@@ -81,21 +71,16 @@ impl<K, V> Waiters<K, V> {
         (self.queues.iter()).any(|(want, queue)| is_kind(*want) && !queue.is_empty())
     }
 
-    fn waiter(&mut self, ticket: Ticket) -> Option<&mut WaitingCall> {
-        let mut queues = self.queues.iter_mut();
-        queues.find_map(|(_, queue)| queue.get_mut(&ticket))
-    }
-
     /// The place for the waker of a waiter; `None` if it does not wait.
     pub(super) fn waker(&mut self, ticket: Ticket) -> Option<&mut Option<CallWaker>> {
-        Some(&mut self.waiter(ticket)?.waker)
+        let mut queues = self.queues.iter_mut();
+        queues.find_map(|(_, queue)| queue.get_mut(&ticket))
     }
 
     /// A waiter waits no longer. Returns its waker.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<CallWaker> {
         let mut queues = self.queues.iter_mut();
-        let waiter = queues.find_map(|(_, queue)| queue.remove(&ticket));
-        waiter?.waker
+        queues.find_map(|(_, queue)| queue.remove(&ticket))?
     }
 
     pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Verdict<K, V>> {
@@ -104,16 +89,16 @@ impl<K, V> Waiters<K, V> {
 
     pub(super) fn wait_now(&mut self, ticket: Ticket) {
         if let Some(queue) = self.queue(Want::OptionalForNow) {
-            if let Some(waiter) = queue.remove(&ticket) {
-                self.insert(ticket, Want::Optional, waiter);
+            if let Some(waker) = queue.remove(&ticket) {
+                self.insert(ticket, Want::Optional, waker);
             }
         }
     }
 
     pub(super) fn take_wakers(&mut self, wakers: &mut Vec<CallWaker>) {
         for (_, queue) in &mut self.queues {
-            for waiter in queue.values_mut() {
-                wakers.extend(waiter.waker.take());
+            for waker in queue.values_mut() {
+                wakers.extend(waker.take());
             }
         }
     }
@@ -130,9 +115,9 @@ impl<K, V> Waiters<K, V> {
                 let Some(verdict) = verdict(ticket, *want) else {
                     break;
                 };
-                let waiter = first.remove();
+                let waker = first.remove();
                 self.told.insert(ticket, verdict);
-                wakers.extend(waiter.waker);
+                wakers.extend(waker);
             }
         }
     }
@@ -151,8 +136,9 @@ impl<K, V> Waiters<K, V> {
             return Some((called, thread, None));
         }
         let firsts = self.queues.iter().filter_map(|(want, queue)| {
-            let (&ticket, waiter) = queue.first_key_value()?;
-            Some((ticket, *want, waiter.sleeps))
+            let (&ticket, waker) = queue.first_key_value()?;
+            let sleeps = matches!(waker, Some(waker) if waker.sleeps);
+            Some((ticket, *want, sleeps))
         });
         let (first, want, sleeps) = firsts.min_by_key(|(ticket, ..)| *ticket)?;
         if want == Want::OwnTurn && sleeps {
@@ -193,8 +179,8 @@ impl<K, V> Waiters<K, V> {
     }
 
     pub(super) fn falls_asleep(&mut self, ticket: Ticket) {
-        if let Some(waiter) = self.waiter(ticket) {
-            waiter.sleeps = true;
+        if let Some(Some(waker)) = self.waker(ticket) {
+            waker.sleeps = true;
         }
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct CallWaker {
     waker: Waker,
     /// Whether a thread waits for it, [blocked](block_on).
     pub(crate) wakes_thread: bool,
+    /// Whether that thread sleeps, or is about to.
+    pub(crate) sleeps: bool,
 }
 
 impl CallWaker {
@@ -54,6 +56,7 @@ impl CallWaker {
         Self {
             waker: cx.waker().clone(),
             wakes_thread: polled_by_block(cx),
+            sleeps: false,
         }
     }
 }

@@ -25,8 +25,15 @@ fn offered(waiters: &mut Waiters<u8, u8>) -> Option<(Ticket, u64)> {
 fn add_sleeper(waiters: &mut Waiters<u8, u8>) -> Ticket {
     let ticket = Ticket::draw();
     waiters.add(ticket, Want::OwnTurn);
-    waiters.falls_asleep(ticket);
+    sleeps(waiters, ticket);
     ticket
+}
+
+/// A waiter polls, and falls asleep.
+fn sleeps(waiters: &mut Waiters<u8, u8>, ticket: Ticket) {
+    let waker = CallWaker::of(&Context::from_waker(Waker::noop()));
+    *waiters.waker(ticket).expect("it waits") = Some(waker);
+    waiters.falls_asleep(ticket);
 }
 
 /// A waiter wakes up, and hears that it leads.
@@ -89,7 +96,7 @@ fn a_compute_that_waits_again_is_passed_no_more_often() {
     wakes(&mut waiters, sleeper);
     // Another compute leads: so it joins once more, and sleeps.
     waiters.add(sleeper, Want::OwnTurn);
-    waiters.falls_asleep(sleeper);
+    sleeps(&mut waiters, sleeper);
     assert_eq!(waiters.turns.called(), None);
     assert_eq!(offered(&mut waiters), Some((sleeper, 0)));
     assert!(!waiters.turns.pass(sleeper), "it was passed often enough");
@@ -103,7 +110,7 @@ fn only_computes_whose_threads_sleep_are_passed() {
         let first = Ticket::draw();
         waiters.add(first, want);
         if want == Want::Value {
-            waiters.falls_asleep(first);
+            sleeps(&mut waiters, first);
         }
         assert_eq!(offered(&mut waiters), Some((first, 0)));
         assert!(!waiters.turns.may_be_passed(first));
