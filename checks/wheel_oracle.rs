@@ -48,7 +48,7 @@ impl Nodes {
             own: deadline,
         };
         let mut new = NewNode::new(number, number, number, 1);
-        self.slab.place(Columns::default(), &mut new, times)
+        self.slab.create(Columns::default(), &mut new, times)
     }
 
     /// A live node with this deadline in the entry of another.

@@ -203,8 +203,8 @@ impl fmt::Display for RemovalCause {
 /// waits no longer. If no thread leads it (it is a lease, or a task between two polls), the calling
 /// thread may have to end it. Then the call waits for a second at most, and returns before the
 /// listener has heard. With `Caller`, the listener may run on the thread of the call. If that
-/// thread runs tasks, a listener must not wait there for a load that is one of them: nothing ends
-/// such a wait. On a reload thread, it must not wait for a thread that waits for a
+/// thread runs tasks, a listener must not wait there for a load that is one of them: it would wait
+/// for ever. On a reload thread, it must not wait for a thread that waits for a
 /// [`refresh`](crate::LoadingCache::refresh).
 ///
 /// ```

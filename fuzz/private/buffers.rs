@@ -102,7 +102,7 @@ pub fn buffers_against_queues(data: &[u8]) {
     let mut slab = Slab::new(Columns::default());
     let nodes: Vec<Event> = (0..CROWD as u64)
         .map(|number| {
-            slab.place(
+            slab.create(
                 Columns::default(),
                 &mut make(number, number, number),
                 Times::NONE,

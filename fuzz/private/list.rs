@@ -89,7 +89,7 @@ pub fn list_against_deques(data: &[u8]) {
     let mut slab = Slab::new(columns);
     let entries: Vec<_> = (0..CROWD as u64)
         .map(|number| {
-            slab.place(columns, &mut make(number, number, number), Times::NONE)
+            slab.create(columns, &mut make(number, number, number), Times::NONE)
                 .entry()
         })
         .collect();

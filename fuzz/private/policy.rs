@@ -140,7 +140,7 @@ impl Bench {
             key
         };
         let mut new = NewNode::new(key, key, hash, weight);
-        Some(self.slab.place(self.columns, &mut new, Times::NONE))
+        Some(self.slab.create(self.columns, &mut new, Times::NONE))
     }
 
     /// Another node in the same entry.

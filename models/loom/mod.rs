@@ -189,7 +189,7 @@ impl Owned {
             own: deadline,
         };
         Self(
-            slab.place(Columns::default(), &mut new_node(key), times),
+            slab.create(Columns::default(), &mut new_node(key), times),
             slab,
         )
     }

@@ -147,11 +147,11 @@ fn a_removal_against_a_read_of_the_state_shows_the_map_without_the_node() {
 fn a_move_without_an_event_of_its_own_against_the_pass_is_seen_by_it() {
     explore(|| {
         let node = Owned::new(1, 100);
-        assert!(node.0.notes_move(), "no event waits");
+        assert!(node.0.mark_moved(), "no event waits");
         let theirs = node.0;
         let reader = thread::spawn(move || {
             assert!(theirs.move_deadline(100, 50).is_ok());
-            theirs.notes_move()
+            theirs.mark_moved()
         });
         node.0.hear_of_moves();
         let seen = node.0.deadline();

@@ -62,7 +62,7 @@ fn counters_may_wrap() {
 fn a_read_is_recorded_once_for_each_stamp() {
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| {
-        slab.place(
+        slab.create(
             Columns::default(),
             &mut NewNode::new(number, (), number, 1),
             Times::NONE,
@@ -97,7 +97,7 @@ fn a_read_is_recorded_once_for_each_stamp() {
 fn where_each_read_counts_one_is_left_out_only_behind_a_read_of_the_same_node() {
     let mut slab = Slab::new(Columns::default());
     let mut make = |number: u64| {
-        slab.place(
+        slab.create(
             Columns::default(),
             &mut NewNode::new(number, (), number, 1),
             Times::NONE,
@@ -132,7 +132,7 @@ fn a_read_whose_offer_failed_is_recorded_again() {
     let mut slab = Slab::new(Columns::default());
     let nodes: Vec<NodePtr<usize, ()>> = (0..=LEN)
         .map(|number| {
-            slab.place(
+            slab.create(
                 Columns::default(),
                 &mut NewNode::new(number, (), 0, 1),
                 Times::NONE,
@@ -151,7 +151,7 @@ fn a_read_whose_offer_failed_is_recorded_again() {
 #[test]
 fn threads_use_the_stripes_in_turn_and_a_drain_is_complete_if_each_ring_is() {
     let mut slab = Slab::new(Columns::default());
-    let node = slab.place(
+    let node = slab.create(
         Columns::default(),
         &mut NewNode::new(7, (), 0, 1),
         Times::NONE,

@@ -38,10 +38,9 @@
 //! # Cost
 //!
 //! A post copies 16 bytes for each notification, and moves none of those that wait. Where the
-//! listener keeps up, it allocates nothing. A pass takes the notifier's own lock for it once. A
-//! delivery takes that lock a few times for each chunk. The queue has no bound, since no
-//! notification may be lost, and no caller may wait for a slow listener. A listener that never
-//! returns keeps every removed value in memory.
+//! listener keeps up, it allocates nothing. The queue has no bound: no notification may be lost,
+//! and no caller may wait for a slow listener. One that never returns keeps every removed value in
+//! memory.
 
 use super::Engine;
 use crate::contain::{AtEnd, contain};
@@ -380,8 +379,8 @@ impl<K, V> Engine<K, V> {
         matches!(self.delivery, Some(Delivery::Caller))
     }
 
-    /// Takes delivered nodes back, to be freed.
-    fn take_back(&self, told: &mut Vec<Notification<K, V>>) {
+    /// Retires nodes that were delivered: they are to be freed.
+    fn retire_told(&self, told: &mut Vec<Notification<K, V>>) {
         let part_of = |node: NodePtr<K, V>| self.number_of_part(node.shard());
         let mut waiting = told.drain(..).peekable();
         while let Some(&(first, _)) = waiting.peek() {
@@ -422,13 +421,13 @@ impl<K, V> Engine<K, V> {
     pub(crate) fn deliver(&self) -> bool {
         let (notifier, waking) = (&self.notifier, &self.waking);
         let most = notifier.delivered() + CALLS_PER_TURN;
-        let mut took_back = false;
+        let mut has_retired = false;
         notifier.deliver(most, |told| {
-            self.take_back(told);
-            took_back = true;
+            self.retire_told(told);
+            has_retired = true;
         });
         notifier.end_offer();
-        if took_back && !waking.cache.is_closed() {
+        if has_retired && !waking.cache.is_closed() {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }
@@ -444,7 +443,7 @@ impl<K, V> Engine<K, V> {
         // What the listener's own calls have posted is delivered as well, up to a bound: otherwise
         // other threads could keep this thread busy for ever.
         let most = posted + EXTRA_DELIVERIES;
-        let deliver = || notifier.deliver(most, |told| self.take_back(told));
+        let deliver = || notifier.deliver(most, |told| self.retire_told(told));
         deliver();
         if notifier.waiting() == 0 {
             return;
@@ -455,7 +454,7 @@ impl<K, V> Engine<K, V> {
         // Posted by other threads meanwhile: this call does not wait for them.
         if !self.offer_delivery() {
             // No thread can be started: this one delivers all.
-            notifier.deliver(u64::MAX, |told| self.take_back(told));
+            notifier.deliver(u64::MAX, |told| self.retire_told(told));
         }
     }
 

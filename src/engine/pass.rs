@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// Where no thread wakes the cache, each so-many-th pass of a writer begins a grace period for
 /// however little was retired.
-const WRITERS_PER_SEAL: u32 = 16;
+const WRITER_PASSES_PER_SEAL: u32 = 16;
 
 /// How many units of a table that grows or shrinks a run moves under one hold of its shard's lock.
 pub(super) const RESIZE_UNITS: usize = 16;
@@ -237,7 +237,7 @@ impl<K, V> Pass<'_, K, V> {
             return true;
         }
         *passes = passes.wrapping_add(1);
-        let is_turn = *passes % WRITERS_PER_SEAL == 0;
+        let is_turn = *passes % WRITER_PASSES_PER_SEAL == 0;
         is_turn && self.engine.waking.scheduler.callers_maintain()
     }
 
@@ -254,10 +254,9 @@ impl<K, V> Pass<'_, K, V> {
     }
 
     /// Ends a node of this shard that is unlinked everywhere: the listener is to hear of it, or it
-    /// is retired.
-    // Always inlined, as what it calls.
+    /// is retired. Always inlined, as what it calls.
     #[inline(always)]
-    fn end(&mut self, shard: usize, node: NodePtr<K, V>, cause: RemovalCause) {
+    fn end_removed(&mut self, shard: usize, node: NodePtr<K, V>, cause: RemovalCause) {
         node.set_state(NodeState::Dead);
         if self.engine.delivery.is_some() {
             self.state.gathered.push((node, cause));
@@ -439,7 +438,7 @@ impl<K, V> Pass<'_, K, V> {
             }
             EventKind::Removed => {
                 self.state.unlink(node);
-                self.end(shard, node, event.cause());
+                self.end_removed(shard, node, event.cause());
             }
             EventKind::Rescheduled => {
                 node.hear_of_moves();
@@ -609,7 +608,7 @@ impl<K, V> Pass<'_, K, V> {
         }
         // A victim is still linked; what was due is not.
         self.state.wheel.deschedule(node);
-        self.end(node.shard(), node, cause);
+        self.end_removed(node.shard(), node, cause);
         self.count_removal(node, cause, deadline);
     }
 

@@ -28,7 +28,7 @@ const COLUMNS: Columns = Columns {
 fn make(nest: &mut Slab<u64, ()>, key: u64, weight: u32) -> Owned {
     let hashed = if key >= FLOOD { key % 256 } else { key };
     let mut new = NewNode::new(key, (), mix_bits_twice(hashed ^ 0xA5A5), weight);
-    nest.place(COLUMNS, &mut new, Times::NONE)
+    nest.create(COLUMNS, &mut new, Times::NONE)
 }
 
 /// A node of another weight in the entry of `old`.

@@ -1,7 +1,7 @@
 //! The calls that wait for a load, and what they have been told.
 //!
-//! The waiters of each kind stand in a queue, ordered by their tickets. Tickets ascend, and a
-//! waiter that has to look again keeps its own, so a place in the order is never lost.
+//! The waiters of each kind stand in a queue, ordered by their tickets. A waiter that has to look
+//! again keeps its ticket, and so its place in the order.
 
 use super::load::{Load, Verdict, Want};
 use super::turns::Turns;

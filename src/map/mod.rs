@@ -15,11 +15,8 @@
 //! | `shard` | [`ShardCell`]: a shard without its lock; [`Shard`]: a shard under its lock |
 //! | `table/` | a shard's hash table, for readers and for the holder of the lock |
 //!
-//! Every change goes through [`Shard`], which pushes the matching `WriteEvent` before it releases
-//! the lock (a removal may overwrite the event of the insertion). Only the pass itself takes nodes
-//! out without one. [`News`] says what the pass hears of a replacement. A deadline that moves later
-//! leaves no event: the pass finds it when it comes to the bucket of the entry. Nor does one that
-//! moves while an event of its node tells of a move.
+//! Every change goes through [`Shard`], which pushes the event for the pass before it releases the
+//! lock; `shard` says which change leaves none.
 //!
 //! # Invariants
 //!
@@ -31,8 +28,6 @@
 //!    removal takes that lock, also that of an absent key. So if a program changes the source of a
 //!    value and then removes the key, either the removal sees the load, or the load reads the
 //!    changed source.
-//!
-//! The invariants of the table itself are in `table`.
 
 // The invariants of this module: `checks/map.rs`, at the root of the repository.
 #[cfg(any(test, fuzzing))]

@@ -1,8 +1,9 @@
 //! A shard. A writer looks a key up in it without a lock. Under the shard's lock a writer puts
 //! nodes in, replaces them and takes them out, and lists the loads of keys. Each change leaves an
 //! event for the maintenance pass. It leaves none if the pass takes the entry out itself, if a
-//! deadline moves later, or if an event tells of a move already. A removal takes the place of the
-//! event that the node came, if that is the last one. No other event is lost.
+//! deadline moves later (the pass finds that in the entry's bucket), or if an event tells of a move
+//! already. A removal takes the place of the event that the node came, if that is the last one. No
+//! other event is lost.
 
 use super::Garbage;
 use super::table::{Group, Place, Seen, Table, TableMemory, TableState};
@@ -415,7 +416,7 @@ impl<'a, K, V> Shard<'a, K, V> {
         let (hash, weight) = (new.hash, new.weight);
         let table = &self.cell.table;
         table.grow_if_full(&mut self.locked.state, self.cell.entries());
-        let new = self.locked.slab.place(self.cell.columns, new, times);
+        let new = self.locked.slab.create(self.cell.columns, new, times);
         table.insert(&mut self.locked.state, home, new, hash);
         add_alone(&self.cell.tally, 1);
         if self.cell.columns.weight {
@@ -526,7 +527,7 @@ impl<'a, K, V> Shard<'a, K, V> {
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, new: &mut NewNode<K, V>, cause: RemovalCause) {
-        let node = self.locked.slab.place(self.cell.columns, new, Times::NONE);
+        let node = self.locked.slab.create(self.cell.columns, new, Times::NONE);
         node.set_state(NodeState::Removed);
         self.push(WriteEvent::with_cause(EventKind::Removed, node, cause));
     }
@@ -550,7 +551,7 @@ impl<'a, K, V> Shard<'a, K, V> {
             return false;
         }
         // A later deadline leaves the entry in its bucket, as that of a read does.
-        if !time::keeps_bucket(judged, wanted) && node.notes_move() {
+        if !time::keeps_bucket(judged, wanted) && node.mark_moved() {
             self.push(WriteEvent::new(EventKind::Rescheduled, node));
         }
         true

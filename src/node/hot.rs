@@ -192,20 +192,20 @@ impl<K, V> Node<K, V> {
         self.state.store(to as u8, Ordering::Release);
     }
 
-    /// The deadline has moved, and the pass has to hear of that: whether the caller has to leave an
-    /// event. If one waits already, the pass will find this deadline, too. For the holder of the
+    /// Marks that the deadline has moved, of which the pass has to hear. True if the caller has to
+    /// leave an event; if one waits, the pass will find this deadline, too. For the holder of the
     /// shard's lock, of a node in the map.
     ///
     /// AcqRel, partner: [`hear_of_moves`](Self::hear_of_moves). Of two exchanges, one comes first.
     /// If it is this one, the pass sees the deadline; else this one finds that no event waits.
-    pub(crate) fn notes_move(&self) -> bool {
+    pub(crate) fn mark_moved(&self) -> bool {
         self.state.swap(MOVED, Ordering::AcqRel) != MOVED
     }
 
-    /// The pass has taken the event that [`notes_move`](Self::notes_move) asked for. It reads the
+    /// The pass has taken the event that [`mark_moved`](Self::mark_moved) asked for. It reads the
     /// deadline after that.
     ///
-    /// AcqRel, partner: `notes_move`. It changes nothing if the node has left the map.
+    /// AcqRel, partner: `mark_moved`. It changes nothing if the node has left the map.
     pub(crate) fn hear_of_moves(&self) {
         let in_map = NodeState::InMap as u8;
         let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);

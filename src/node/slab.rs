@@ -100,7 +100,7 @@ impl<K, V> Slab<K, V> {
     /// Makes a node from what its writer has prepared, with an entry of its own.
     // Always inlined: a call would copy both arguments once more.
     #[inline(always)]
-    pub(crate) fn place(
+    pub(crate) fn create(
         &mut self,
         columns: Columns,
         new: &mut NewNode<K, V>,
@@ -125,11 +125,11 @@ impl<K, V> Slab<K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let slot = self.take(columns);
-        // SAFETY: as in `place`.
+        // SAFETY: see `create`.
         unsafe { Self::write(columns, slot, new, times, old.entry()) }
     }
 
-    /// Makes room for one node and its entry: then [`place`](Self::place) and
+    /// Makes room for one node and its entry: then [`create`](Self::create) and
     /// [`succeed`](Self::succeed) need no new region.
     pub(crate) fn reserve(&mut self, columns: Columns) {
         let shard = self.shard;

@@ -10,9 +10,9 @@
 //!    clock; where there is none, the exact one. The fast path serves all look-ups that are not
 //!    reads, and reads of caches in which a read asks no policy, needs no exact time and counts
 //!    nothing. All others begin with [`Engine::look_up_fully`]; so do look-ups by a thread that
-//!    holds a pin already, and those that one look does not decide.
-//! 2. If the size policy has to hear of the use, [`Engine::serve_recorded`] offers it to the rings.
-//!    If the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
+//!    holds a pin or used another cache last, and those that one look leaves open.
+//! 2. If the size policy has to hear of it, [`Engine::serve_recorded`] offers it to the rings. If
+//!    the idle limit moves the deadline, [`Engine::extend_coarsely`] does that, from the coarse
 //!    reading. If the entry is not live by that reading, [`Engine::judge_and_serve`] judges it
 //!    anew. It does so by the exact clock if the policy is told the time, the idle limit is short,
 //!    or the coarse clock leaves it open. It also asks the policy, moves the deadline, records the
@@ -73,7 +73,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up::<true, Q, R>(hash, key, serve)
+        self.look_up::<true, _, _>(hash, key, serve)
     }
 
     /// Looks a key up; this does not count as a read.
@@ -87,7 +87,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.look_up::<false, Q, R>(hash, key, serve)
+        self.look_up::<false, _, _>(hash, key, serve)
     }
 
     /// Finds the live entry of a key: the fast path, see the module docs.
@@ -103,18 +103,18 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         Q: Equivalent<K> + ?Sized,
     {
         if IS_READ && self.has_detour(SLOW_READS) {
-            return self.look_up_fully::<IS_READ, Q, R>(hash, key, serve);
+            return self.look_up_fully::<IS_READ, _, _>(hash, key, serve);
         }
         let Some(pin) = self.domain.pin_alone() else {
-            return self.look_up_fully::<IS_READ, Q, R>(hash, key, serve);
+            return self.look_up_fully::<IS_READ, _, _>(hash, key, serve);
         };
         match self.map.look(hash, &pin, |node| key.equivalent(node.key())) {
-            Look::Found(node) => self.serve_found::<IS_READ, R>(node, pin, serve),
+            Look::Found(node) => self.serve_found::<IS_READ, _>(node, pin, serve),
             // Nothing is counted: a cache that counts its reads has `SLOW_READS`.
             Look::Absent => None,
             Look::Retry => {
                 drop(pin);
-                self.look_up_fully::<IS_READ, Q, R>(hash, key, serve)
+                self.look_up_fully::<IS_READ, _, _>(hash, key, serve)
             }
         }
     }
@@ -138,7 +138,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
             let moment = match self.clock.upper_bound() {
                 Some(coarse) => coarse,
                 None if idle_room == 0 => self.clock.now(),
-                None => return self.judge_and_serve::<IS_READ, R>(node, pin, serve),
+                None => return self.judge_and_serve::<IS_READ, _>(node, pin, serve),
             };
             // If another call has moved the deadline since the clock was read, it has found the
             // entry live, and this look-up comes right after it.
@@ -147,7 +147,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 if idle_room > 0 {
                     return self.extend_coarsely(node, moment, pin, serve);
                 }
-                return self.judge_and_serve::<IS_READ, R>(node, pin, serve);
+                return self.judge_and_serve::<IS_READ, _>(node, pin, serve);
             }
             Some(moment)
         };
@@ -158,8 +158,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         Some(serve(entry, bound))
     }
 
-    /// A look-up without the fast path, see the module docs; also for a thread that used another
-    /// cache last.
+    /// A look-up without the fast path, see the module docs.
     #[inline(never)]
     pub(super) fn look_up_fully<'a, const IS_READ: bool, Q, R>(
         &'a self,
@@ -172,7 +171,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
     {
         let pin = self.pin();
         match self.map.find(hash, &pin, |node| key.equivalent(node.key())) {
-            Some(node) => self.judge_and_serve::<IS_READ, R>(node, pin, serve),
+            Some(node) => self.judge_and_serve::<IS_READ, _>(node, pin, serve),
             None => {
                 self.note_miss::<IS_READ>();
                 None
@@ -211,10 +210,10 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
         // Another read may have extended it since the clock was read; or the reading, which may be
         // ahead, finds it due. Then the exact clock decides.
         if time::is_due(now, deadline) || self.lifetimes.keeps_deadline(now, deadline) {
-            return self.judge_and_serve::<true, R>(node, pin, serve);
+            return self.judge_and_serve::<true, _>(node, pin, serve);
         }
         let Some(moved) = self.move_by_read(node, deadline, now, None) else {
-            return self.begin_anew::<true, R>(node, None, pin, serve);
+            return self.begin_anew::<true, _>(node, None, pin, serve);
         };
         self.note_hit::<true>(node, &pin);
         Some(serve(
@@ -259,7 +258,7 @@ impl<K: Eq + 'static, V: 'static> Engine<K, V> {
                 return Some(serve(EntryRef::new(node, deadline, &self.clock, pin), None));
             }
         }
-        self.begin_anew::<IS_READ, R>(node, due, pin, serve)
+        self.begin_anew::<IS_READ, _>(node, due, pin, serve)
     }
 
     /// The rest of a look-up that has found this node of the key, and has to begin anew: another

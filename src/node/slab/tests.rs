@@ -12,7 +12,7 @@ fn place(slab: &mut Slab<u64, u64>, columns: Columns, key: u64) -> NodePtr<u64, 
         own: key + 2,
     };
     let mut node = NewNode::new(key, !key, key, key as u32 + 3);
-    slab.place(columns, &mut node, times)
+    slab.create(columns, &mut node, times)
 }
 
 fn give_back(slab: &mut Slab<u64, u64>, nodes: impl IntoIterator<Item = NodePtr<u64, u64>>) {
@@ -293,7 +293,7 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
     let mut wide = Slab::new(all);
     let mut large = Slab::new(Columns::default());
     for number in 0..40u8 {
-        let node = wide.place(
+        let node = wide.create(
             all,
             &mut NewNode::new(number, Wide(number), 1, 1),
             Times::NONE,
@@ -302,7 +302,7 @@ fn keys_and_values_of_any_size_and_alignment_find_room() {
             (node.value().0, (&raw const *node.value()).addr() % 256),
             (number, 0)
         );
-        let node = large.place(
+        let node = large.create(
             Columns::default(),
             &mut NewNode::new((), [number; 5_000], 1, 1),
             Times::NONE,
