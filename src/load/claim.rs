@@ -422,7 +422,11 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                     self.wait_for_other(engine, load, ticket);
                     return None;
                 }
-                Begun::Leads(load, live, left) => {
+                Begun::Leads {
+                    load,
+                    live,
+                    expired,
+                } => {
                     guard = Guard::running(self.cache.clone(), load, live.is_none());
                     let mut seen = None;
                     if let Some((node, deadline)) = live {
@@ -434,7 +438,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                     drop(held);
                     self.follow(guard.load());
                     engine.watch_load(guard.load());
-                    if let Some(outcome) = left {
+                    if let Some(outcome) = expired {
                         engine.after_write(outcome);
                     }
                     return Some(Claim::Guard(guard, seen));
@@ -489,12 +493,14 @@ enum Begun<K, V> {
     Near(Arc<Load<K, V>>),
     /// The call has joined this load, with this ticket.
     Joined(Arc<Load<K, V>>, Ticket),
-    /// With the live entry and its deadline, or the outcome of the removal of one that was due.
-    Leads(
-        Arc<Load<K, V>>,
-        Option<(NodePtr<K, V>, u64)>,
-        Option<WriteOutcome>,
-    ),
+    /// The call leads this load.
+    Leads {
+        load: Arc<Load<K, V>>,
+        /// The live entry, and its deadline.
+        live: Option<(NodePtr<K, V>, u64)>,
+        /// The removal of an entry that was due.
+        expired: Option<WriteOutcome>,
+    },
 }
 
 impl<K, V, C> Change<K, V> for Begin<'_, K, V, C>
@@ -587,9 +593,9 @@ where
         }
         // From here on the begin succeeds: an error would say that nothing was changed. So the
         // ticker, which may panic, is not read any more.
-        let mut left = None;
+        let mut expired = None;
         if let Some(spot) = due {
-            left = Some(self.expire(spot, shard));
+            expired = Some(self.expire(spot, shard));
         }
         let load = self.lead(now, idle, shard, loads);
         if let Some(node) = live {
@@ -599,7 +605,11 @@ where
         }
         // Under the lock, where no deadline is frozen.
         let live = live.map(|node| (node, node.deadline()));
-        Tried::Done(Begun::Leads(load, live, left))
+        Tried::Done(Begun::Leads {
+            load,
+            live,
+            expired,
+        })
     }
 }
 
@@ -682,7 +692,7 @@ where
             load.set_reload(NEVER);
             return load;
         }
-        let key = self.call.key.take().expect("no load has taken the key yet");
+        let key = self.call.take_key();
         let load = Arc::new(Load::new(self.call.hash, key, leader, now));
         // If the key has a load, that is overdue.
         if let Some(overdue) = loads.load() {
