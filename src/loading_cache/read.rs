@@ -463,10 +463,7 @@ async fn outcome<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static>
     loop {
         progress = match progress {
             Progress::Queued { turn, hash, name } => {
-                match poll_fn(|cx| poll_turn(&turn, hash, name.as_ref(), cx)).await {
-                    Some(progress) => progress,
-                    None => Progress::Ended(Err(LoadError::Abandoned)),
-                }
+                poll_fn(|cx| poll_turn(&turn, hash, name.as_ref(), cx)).await
             }
             Progress::Waits(mut call) => match call.claim().await {
                 // It keeps the loader no longer than it needs it.

@@ -111,7 +111,7 @@ type Locked<'a, K, V, E> = MutexGuard<'a, ReloadState<K, V, E>>;
 type JobId = (u64, u64);
 
 /// A refresh whose turn has yet to come: its call, and the way to the future that waits.
-type QueuedRefresh<K, V, E> = (OwnedClaimant<K, V>, Caller<Progress<K, V, E>>);
+type QueuedRefresh<K, V, E> = (OwnedClaimant<K, V>, Caller<K, V, E>);
 
 /// A key that is to be reloaded.
 struct ReloadJob<K, V, E> {

@@ -2,6 +2,7 @@
 //! `Loader` when a reload thread takes the job of its key.
 
 use super::call::{CallResult, result_of};
+use super::loader::LoadError;
 use crate::engine::WeakHandle;
 use crate::load::{Claim, Claimant, Guard, Loadable, May};
 use crate::stripe::thread_number;
@@ -19,7 +20,7 @@ pub(super) type OwnedClaimant<K, V> = Claimant<K, V, WeakHandle<K, V>>;
 pub(super) enum Progress<K, V, E> {
     /// Its call waits in a job, for its turn.
     Queued {
-        turn: SharedTurn<Self>,
+        turn: SharedTurn<K, V, E>,
         /// That of its key.
         hash: u64,
         /// The cache's name.
@@ -48,8 +49,8 @@ impl<K: Loadable + Eq, V: Loadable, E: Send + Sync + 'static> Progress<K, V, E> 
     }
 }
 
-/// What a refresh gets when its turn has come. The refresh and the thread share it.
-pub(super) enum Turn<T> {
+/// The turn of a refresh. The refresh and the thread share it.
+pub(super) enum Turn<K, V, E> {
     /// It has yet to come.
     Waits {
         /// That of the last poll.
@@ -57,18 +58,17 @@ pub(super) enum Turn<T> {
         /// The thread that has taken the job; 0 before.
         taken_by: u64,
     },
-    Came(T),
-    /// There will be none, or it was taken.
-    Over,
+    /// It has come, or there will be none: how far the refresh is.
+    Came(Progress<K, V, E>),
 }
 
-pub(super) type SharedTurn<T> = Arc<Mutex<Turn<T>>>;
+pub(super) type SharedTurn<K, V, E> = Arc<Mutex<Turn<K, V, E>>>;
 
 /// The end that a reload thread holds. Its drop says that there will be no turn.
-pub(super) struct Caller<T>(SharedTurn<T>);
+pub(super) struct Caller<K, V, E>(SharedTurn<K, V, E>);
 
 /// The two ends of a turn.
-pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
+pub(super) fn turn<K, V, E>() -> (Caller<K, V, E>, SharedTurn<K, V, E>) {
     let turn = Arc::new(Mutex::new(Turn::Waits {
         waker: None,
         taken_by: 0,
@@ -76,7 +76,7 @@ pub(super) fn turn<T>() -> (Caller<T>, SharedTurn<T>) {
     (Caller(Arc::clone(&turn)), turn)
 }
 
-impl<T> Caller<T> {
+impl<K, V, E> Caller<K, V, E> {
     /// The calling thread has taken the job.
     pub(super) fn take(&self) {
         if let Turn::Waits { taken_by, .. } = &mut *self.0.lock() {
@@ -86,14 +86,14 @@ impl<T> Caller<T> {
 
     /// The turn has come. Returns the waker, which is to be called with no lock held.
     #[must_use]
-    pub(super) fn call(self, with: T) -> Option<CallWaker> {
-        self.end(Turn::Came(with))
+    pub(super) fn call(self, with: Progress<K, V, E>) -> Option<CallWaker> {
+        self.end(with)
     }
 
     /// There will be no turn. Returns the waker, which is to be called with no lock held.
     #[must_use]
     pub(super) fn abandon(&self) -> Option<CallWaker> {
-        self.end(Turn::Over)
+        self.end(Progress::Ended(Err(LoadError::Abandoned)))
     }
 
     /// Whether the refresh is still there.
@@ -101,44 +101,44 @@ impl<T> Caller<T> {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn end(&self, end: Turn<T>) -> Option<CallWaker> {
+    fn end(&self, with: Progress<K, V, E>) -> Option<CallWaker> {
         let mut turn = self.0.lock();
         match &mut *turn {
             Turn::Waits { waker, .. } => {
                 let waker = waker.take();
-                *turn = end;
+                *turn = Turn::Came(with);
                 waker
             }
             // Its turn has come before this is dropped.
-            Turn::Came(_) | Turn::Over => None,
+            Turn::Came(_) => None,
         }
     }
 }
 
-impl<T> Drop for Caller<T> {
+impl<K, V, E> Drop for Caller<K, V, E> {
     fn drop(&mut self) {
         wake_all(self.abandon());
     }
 }
 
-impl<T: Send> WaitTarget for Mutex<Turn<T>> {
+impl<K: Loadable, V: Loadable, E: Send + Sync + 'static> WaitTarget for Mutex<Turn<K, V, E>> {
     fn awaited_thread(&self, _: Ticket) -> Option<u64> {
         match *self.lock() {
             Turn::Waits { taken_by, .. } => Some(taken_by),
-            Turn::Came(_) | Turn::Over => None,
+            Turn::Came(_) => None,
         }
     }
 
     fn falls_asleep(&self, _: Ticket) {}
 }
 
-/// What the turn brings; `None` if there will be no turn.
-pub(super) fn poll_turn<T: Send + 'static>(
-    shared: &SharedTurn<T>,
+/// How far the refresh is when its turn has come.
+pub(super) fn poll_turn<K: Loadable, V: Loadable, E: Send + Sync + 'static>(
+    shared: &SharedTurn<K, V, E>,
     hash: u64,
     name: Option<&Arc<str>>,
     cx: &Context<'_>,
-) -> Poll<Option<T>> {
+) -> Poll<Progress<K, V, E>> {
     let mut fresh = Some(CallWaker::of(cx));
     loop {
         let mut turn = shared.lock();
@@ -149,7 +149,7 @@ pub(super) fn poll_turn<T: Send + 'static>(
                     let thread = *taken_by;
                     drop(turn);
                     wait_for(cx, thread, || AwaitedLoad {
-                        load: SharedTurn::<T>::clone(shared),
+                        load: SharedTurn::<K, V, E>::clone(shared),
                         hash,
                         ticket: Ticket::draw(),
                         patience: None,
@@ -158,13 +158,9 @@ pub(super) fn poll_turn<T: Send + 'static>(
                     return Poll::Pending;
                 }
             },
-            Turn::Came(_) | Turn::Over => {
-                let former = mem::replace(&mut *turn, Turn::Over);
-                drop(turn);
-                return Poll::Ready(match former {
-                    Turn::Came(with) => Some(with),
-                    Turn::Waits { .. } | Turn::Over => None,
-                });
+            Turn::Came(progress) => {
+                let taken = Progress::Ended(Err(LoadError::Abandoned));
+                return Poll::Ready(mem::replace(progress, taken));
             }
         };
         drop(turn);

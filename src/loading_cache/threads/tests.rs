@@ -1,4 +1,4 @@
-use super::super::turn::{poll_turn, turn};
+use super::super::turn::{Progress, poll_turn, turn};
 use super::ReloadState;
 use crate::sync::block::{Work, doing, wake_all};
 use crate::{Cache, LoadError, LoadingCache, ManualTicker, Refreshing, loader_fn, refresh};
@@ -256,11 +256,11 @@ fn a_turn_wakes_as_a_load_does() {
     for comes in [true, false] {
         let sees = Arc::new(Sees(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&sees));
-        let (caller, shared) = turn::<()>();
+        let (caller, shared) = turn::<u64, u64, ()>();
         let first = poll_turn(&shared, 0, None, &Context::from_waker(&waker));
         assert!(first.is_pending());
         if comes {
-            wake_all(caller.call(()));
+            wake_all(caller.call(Progress::Ended(Ok(None))));
         } else {
             drop(caller);
         }
