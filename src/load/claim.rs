@@ -88,7 +88,7 @@ impl<K, V> JoinedLoad<K, V> {
 ///
 /// | the call | from | until |
 /// |---|---|---|
-/// | waits for no load | `new`; `wait_no_longer` | `try_claim` answers with a claim, or has joined a load |
+/// | waits for no load | `new`; `stop_waiting` | `try_claim` answers with a claim, or has joined a load |
 /// | waits for a load | `wait_for`; `wait_for_own`, if its own load runs elsewhere | `poll_claim` takes its verdict |
 /// | was offered the lead there | that verdict | `try_claim` takes it or gives it up; else `leave` hands it on |
 pub(crate) struct Claimant<K, V, C: ToCache<K, V>> {
@@ -129,7 +129,7 @@ impl<K, V> Engine<K, V> {
 impl<K, V, C: ToCache<K, V>> Drop for Claimant<K, V, C> {
     #[inline]
     fn drop(&mut self) {
-        self.wait_no_longer();
+        self.stop_waiting();
         let_go(self.key.take());
     }
 }
@@ -188,7 +188,7 @@ impl<K, V, C: ToCache<K, V>> Claimant<K, V, C> {
 
     /// The call waits no longer.
     #[inline]
-    fn wait_no_longer(&mut self) {
+    fn stop_waiting(&mut self) {
         // Mostly it has not waited.
         if self.waits.is_some() {
             let former = self.waits.take();
@@ -299,7 +299,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                 Verdict::Ended(Outcome::Absent) if matches!(self.want, Want::Fallible(_)) => {
                     // It was moved there from its own load: that of another call may end so.
                     self.take_key_again();
-                    self.wait_no_longer();
+                    self.stop_waiting();
                 }
                 Verdict::Ended(failure) => return Poll::Ready(Claim::Failed(failure)),
                 Verdict::ReplacedBy(newer) => {
@@ -318,7 +318,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                     self.take_key_again();
                     // A compute whose turn it is to look again keeps that, too.
                     if self.want != Want::OwnTurn {
-                        self.wait_no_longer();
+                        self.stop_waiting();
                     }
                 }
             }
@@ -367,7 +367,7 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
         };
         let claim = self.claim_or_join(&engine, may)?;
         // It may call wakers.
-        self.wait_no_longer();
+        self.stop_waiting();
         if let (Claim::Guard(guard, _), Some(accepts)) = (&claim, self.elsewhere) {
             self.wait_for_own(guard, accepts);
         }
