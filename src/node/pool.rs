@@ -160,12 +160,18 @@ impl Recycled {
 
     /// Takes the first slot out.
     #[inline]
-    fn pop(&mut self) -> Option<NonNull<u8>> {
+    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         self.left = self.left.checked_sub(1)?;
         // SAFETY: pool 5.
         let slot = unsafe { *self.next };
         self.next = self.next.wrapping_add(1);
         Some(slot)
+    }
+
+    /// Takes back the slot that was taken last, which is still noted (pool 5).
+    pub(super) fn undo(&mut self) {
+        self.next = self.next.wrapping_sub(1);
+        self.left += 1;
     }
 }
 

@@ -56,8 +56,10 @@ use super::hot::{NewNode, Node, Side, Times};
 use super::pointer::{Columns, Header, NodePtr, Ptr, entries};
 use super::pool::{Pool, Recycled, Region, Shape};
 use super::refresh::RefreshMoment;
+use crate::contain::AtEnd;
 use crate::sync::AtomicU64;
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::NonNull;
 
 /// The memory of one shard's nodes and entries.
@@ -107,7 +109,10 @@ impl<K, V> Slab<K, V> {
         times: Times,
     ) -> NodePtr<K, V> {
         let slot = self.take(columns);
-        let entry = self.entries.take(&mut self.recycled_entries, |_, _| ());
+        let entry = match self.recycled_entries.pop() {
+            Some(entry) => entry,
+            None => self.take_entry(),
+        };
         // SAFETY: the slot is free and the caller owns it now; the columns tell which fields
         // entries have (slab 3).
         let entry = unsafe { EntryPtr::make(entry, slot, columns.queue) };
@@ -136,6 +141,17 @@ impl<K, V> Slab<K, V> {
         let open = move |chunk, beside| Self::open(shard, columns, chunk, beside);
         self.entries.reserve(&self.recycled_entries, |_, _| ());
         self.nodes.reserve(&self.recycled_nodes, open);
+    }
+
+    /// Takes a slot for the entry of a node that has just taken its own. Memory for it may be
+    /// refused by a panic: then that one comes back.
+    #[cold]
+    #[inline(never)]
+    fn take_entry(&mut self) -> NonNull<u8> {
+        let without_entry = AtEnd(&mut self.recycled_nodes, |nodes| nodes.undo());
+        let entry = self.entries.take(&mut self.recycled_entries, |_, _| ());
+        mem::forget(without_entry);
+        entry
     }
 
     #[inline]

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::hash::Dice;
-use crate::node::{NEXT, NodeState, PREV};
+use crate::node::{NEXT, NodeState, PREV, REFUSES};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn place(slab: &mut Slab<u64, u64>, columns: Columns, key: u64) -> NodePtr<u64, u64> {
     let times = Times {
@@ -132,6 +133,28 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     assert_eq!(*keeps.key(), 1);
     give_back(&mut slab, [keeps]);
     assert_eq!((slab.nodes.used, slab.entries.used), (0, 0));
+}
+
+#[test]
+fn a_node_whose_entry_gets_no_memory_takes_no_slot() {
+    let columns = Columns {
+        queue: true,
+        ..Columns::default()
+    };
+    let mut slab = Slab::new(columns);
+    let (mut nodes, mut refused) = (Vec::new(), 0);
+    for key in 0..2_000 {
+        REFUSES.set(true);
+        let placed = catch_unwind(AssertUnwindSafe(|| place(&mut slab, columns, key)));
+        REFUSES.set(false);
+        refused += usize::from(placed.is_err());
+        nodes.push(placed.unwrap_or_else(|_| place(&mut slab, columns, key)));
+        let taken = (slab.taken_nodes(), slab.taken_entries());
+        assert_eq!(taken, (nodes.len(), nodes.len()), "{refused} refused");
+    }
+    assert!(refused > 2, "both pools have grown");
+    slab.check_invariants();
+    give_back(&mut slab, nodes);
 }
 
 #[test]
