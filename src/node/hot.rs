@@ -157,8 +157,7 @@ impl<K, V> Node<K, V> {
 
     /// Whether the deadline was frozen, as seen at `now`, because the node is being replaced.
     pub(crate) fn is_frozen(&self, now: u64) -> bool {
-        let deadline = self.deadline();
-        deadline & FROZEN != 0 && has_ended(deadline, now)
+        was_frozen(self.deadline(), now)
     }
 
     /// The wanted deadline: a moment in the past if it was claimed. If another thread has frozen it
@@ -166,7 +165,7 @@ impl<K, V> Node<K, V> {
     #[inline]
     pub(crate) fn present_deadline(&self, judged: u64, now: u64) -> u64 {
         let deadline = self.deadline();
-        if deadline != time::NEVER && deadline & FROZEN != 0 && has_ended(deadline, now) {
+        if was_frozen(deadline, now) {
             judged
         } else {
             deadline
@@ -253,6 +252,13 @@ fn claimed(judged: u64, now: u64) -> u64 {
 fn frozen(now: u64) -> u64 {
     let past = now.wrapping_sub(CLAIM_SHIFT) | FROZEN;
     if past == time::NEVER { past - 2 } else { past }
+}
+
+/// Whether a deadline was frozen, as seen at `now`. [`NEVER`](time::NEVER) is odd too, and a clock
+/// that has gone for 64 years is as far from it.
+#[inline]
+fn was_frozen(deadline: u64, now: u64) -> bool {
+    deadline != time::NEVER && deadline & FROZEN != 0 && has_ended(deadline, now)
 }
 
 /// Whether a deadline was claimed or frozen, as seen at `now`.

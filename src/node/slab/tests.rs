@@ -4,6 +4,7 @@
 use super::*;
 use crate::hash::Dice;
 use crate::node::{NEXT, NodeState, PREV, REFUSES};
+use crate::time::NEVER;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn place(slab: &mut Slab<u64, u64>, columns: Columns, key: u64) -> NodePtr<u64, u64> {
@@ -133,6 +134,20 @@ fn a_successor_takes_over_the_entry_and_the_last_node_gives_it_back() {
     assert_eq!(*keeps.key(), 1);
     give_back(&mut slab, [keeps]);
     assert_eq!((slab.nodes.used, slab.entries.used), (0, 0));
+}
+
+#[test]
+fn a_deadline_that_is_never_is_not_a_frozen_one() {
+    let mut slab = Slab::new(Columns::default());
+    let [lasting, other] = [NEVER - 1, 5].map(|key| place(&mut slab, Columns::default(), key));
+    // A clock that has gone for long.
+    let now = NEVER.wrapping_add(1 << 61);
+    assert_eq!(lasting.deadline(), NEVER);
+    assert!(!lasting.is_frozen(now));
+    assert_eq!(lasting.present_deadline(5, now), NEVER);
+    assert_eq!(other.freeze(None, 1), Some(6));
+    assert!(other.is_frozen(1));
+    give_back(&mut slab, [lasting, other]);
 }
 
 #[test]
