@@ -177,6 +177,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> Inner<K, V,
     ) {
         let backend = Arc::clone(&self.backend);
         let wrong = Arc::clone(wrong);
+        let mut keys = LetGoEach(keys);
         let guards = guards
             .into_iter()
             .map(|(place, guard)| (place, self.threads.in_background(guard)));
@@ -194,7 +195,7 @@ impl<K: Loadable + Hash + Eq, V: Loadable, E: Send + Sync + 'static> Inner<K, V,
             // The last load takes this along: it lets go of it before its outcome is published.
             let mut backends = iter::repeat_n(backend, all.0.len());
             let loaded = load_together(
-                keys,
+                mem::take(&mut keys.0),
                 mem::take(&mut all.0),
                 |keys| async move {
                     let keys = LetGoEach(keys);

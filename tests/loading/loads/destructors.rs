@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use wheelhouse::compute::Op;
-use wheelhouse::{Cache, Leased, LoadingCache, Scheduler, async_loader_fn, loader_fn};
+use wheelhouse::{Cache, Leased, LoadError, LoadingCache, Scheduler, async_loader_fn, loader_fn};
 
 thread_local! {
     /// Which drop from now on panics, on this thread; 0 for none.
@@ -213,6 +213,22 @@ fn loads_by_tasks() -> Loads {
         assert!(polled.is_ready());
     };
     Cache::builder().loading(loader).spawner(polls).build()
+}
+
+#[test]
+fn destructors_of_the_keys_of_a_task_that_is_dropped_reach_no_spawner() {
+    hide_scripted_panics();
+    let users: Loads = Cache::builder()
+        .loading(async_loader_fn(|key: &Key| ready(Ok(load(key)))))
+        .spawner(|task| {
+            ARMED.set(true);
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(task)));
+            ARMED.set(false);
+            assert!(dropped.is_ok(), "the spawner hears of it");
+        })
+        .build();
+    let all = users.get_all([Key(1), Key(2)]);
+    assert_eq!(all, Err(LoadError::Abandoned));
 }
 
 #[test]
