@@ -116,7 +116,7 @@ fn has_own_atomics(code: &str) -> bool {
 
 /// Whether code names an atomic of 64 bits of std, which some targets do not have.
 fn has_std_atomics_of_64_bits(code: &str) -> bool {
-    names(code, &["std::sync::atomic"], |word| {
+    names(code, &["std::sync"], |word| {
         ["AtomicU64", "AtomicI64"].contains(&word)
     })
 }
@@ -159,6 +159,12 @@ fn an_atomic_of_std_would_be_seen() {
         "use std::sync::Arc; use crate::sync::Mutex;"
     ));
     assert!(!has_own_atomics("use std::sync::atomic::Ordering;"));
+    assert!(has_std_atomics_of_64_bits(
+        "use std::sync::{Arc, atomic::AtomicU64};"
+    ));
+    assert!(!has_std_atomics_of_64_bits(
+        "use std::sync::Arc; use crate::sync::AtomicU64;"
+    ));
 }
 
 #[test]
