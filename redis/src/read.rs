@@ -352,7 +352,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                         Attempt::Later(error) if losses > 0 => {
                             self.set_fault(error);
                             if begun.elapsed() > limit {
-                                return self.fail(lease, self.timed_out());
+                                return self.give_up();
                             }
                             sleep(SERVER_PAUSE).await;
                             continue;
@@ -426,11 +426,7 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                     self.lost(generation, error);
                 }
                 Err(RequestError::LostSecond) => self.suspects.accuse(&bytes),
-                Err(RequestError::Later(_)) if begun.elapsed() > limit => {
-                    // Its call has gone, and no reply is on its way. A call that came later leads.
-                    self.counters.failed_load();
-                    return Cached::failed(self.timed_out(), self.line.stamp());
-                }
+                Err(RequestError::Later(_)) if begun.elapsed() > limit => return self.give_up(),
                 Err(error) => self.ready_again(generation, error).await,
             }
         }
@@ -519,6 +515,13 @@ impl<K: Key, V: Val, S: Hasher> Shared<K, V, S> {
                 source: Arc::from(error),
             })),
         }
+    }
+
+    /// The first call of a load has gone, and no reply is on its way. The lease is dropped: a call
+    /// that came later leads.
+    fn give_up(&self) -> Cached<V> {
+        self.counters.failed_load();
+        Cached::failed(self.timed_out(), self.line.stamp())
     }
 
     /// Hands an error to all callers that wait for this load. Nothing is kept.

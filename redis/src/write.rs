@@ -98,9 +98,10 @@ where
     ) -> Vec<Result<(), NearError>> {
         let ttl = ttl.into();
         let entries = Vec::from_iter(entries);
-        let last: HashMap<&K, &V> = entries.iter().map(|(key, value)| (key, value)).collect();
+        let mut last: HashMap<&K, &V> = entries.iter().map(|(key, value)| (key, value)).collect();
+        let last = entries.iter().filter_map(|(key, _)| last.remove_entry(key));
         let set = async |(key, value)| (key, self.shared.set(key, value, ttl).await);
-        let writes: Lazily<_> = Box::new(last.into_iter().map(set));
+        let writes: Lazily<_> = Box::new(last.map(set));
         let writing = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
         let written: HashMap<&K, _> = writing.collect().await;
         entries

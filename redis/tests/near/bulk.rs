@@ -201,6 +201,23 @@ async fn many_keys_are_written_and_deleted_in_one_call() {
     }
 }
 
+/// What comes first in a call is sent first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_begin_in_the_order_of_the_call() {
+    for program in installed() {
+        let server = Server::start(&program, &[]).await;
+        let proxy = Proxy::to(server.port).await;
+        let near = near(proxy.port).connect().await.unwrap();
+        let names: Vec<String> = (100..200).map(|n| format!("name{n}")).collect();
+        let entries = names.iter().map(|name| (name.clone(), "v".to_string()));
+        proxy.take_sent();
+        values(near.set_all(entries, None).await);
+        let sent = proxy.take_sent().concat();
+        let places = names.iter().map(|name| sent.find(name));
+        assert!(places.is_sorted(), "{sent}");
+    }
+}
+
 /// Of a key that is there twice, the last value alone is written: a large one, which takes a
 /// connection of its own, would come after a small one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
