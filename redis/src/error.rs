@@ -251,7 +251,7 @@ impl NearError {
                 | Self::Unconfirmed { .. }
                 | Self::Disconnected { .. }
                 | Self::LoadTimedOut { .. }
-        )
+        ) || matches!(self, Self::Server(error) if error.code() == Some("BUSY"))
     }
 
     /// Whether the server did not accept the user or the password.

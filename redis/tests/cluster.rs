@@ -693,3 +693,28 @@ async fn a_replica_takes_the_place_of_its_primary() {
         .await;
     }
 }
+
+/// A script keeps the node busy that is asked for the topology: a later attempt may succeed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_seed_is_named() {
+    for program in installed() {
+        let server = Server::start(&program, &["--busy-reply-threshold", "50"]).await;
+        let mut writer = Writer::connect(server.port).await;
+        let mut scripting = Writer::connect(server.port).await;
+        let script = tokio::spawn(async move {
+            let endless = ["EVAL", "while true do end", "0"];
+            scripting.try_send::<()>(&endless).await
+        });
+        let seed = || [client(server.port)];
+        until("the seed is busy", async || {
+            let opened = Near::cluster_builder(seed()).codec(Text).connect().await;
+            let error = opened.unwrap_err();
+            let busy = error.to_string().contains("a script blocks it");
+            assert!(!busy || error.is_transient(), "{error}");
+            busy
+        })
+        .await;
+        writer.send::<()>(&["SCRIPT", "KILL"]).await;
+        assert!(script.await.unwrap().is_err());
+    }
+}
