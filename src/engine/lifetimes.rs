@@ -64,11 +64,10 @@ pub(crate) struct FromLoad {
     pub(crate) took: Duration,
 }
 
-/// How often one call asks the policy at most, beside one attempt that expects the key to be absent
-/// (`Change::expects_absent`). The answer is overtaken if the deadline is moved or the key is
-/// written meanwhile, perhaps by the policy itself; the call then asks again. After so many times a
-/// write takes the last answer. It asks once more if that was to keep the deadline of an entry that
-/// has ended (`final_answer`). A read leaves the deadline where it is.
+/// How often one call asks the policy at most, beside one attempt that expects the key to be
+/// absent. It asks again if the deadline was moved or the key was written meanwhile, perhaps by the
+/// policy itself. After so many times a write takes the last answer (`final_answer`), and a read
+/// leaves the deadline where it is.
 pub(crate) const MAX_ASKS: u32 = 16;
 
 /// No read asks the policy.

@@ -254,8 +254,7 @@ fn frozen(now: u64) -> u64 {
     if past == time::NEVER { past - 2 } else { past }
 }
 
-/// Whether a deadline was frozen, as seen at `now`. [`NEVER`](time::NEVER) is odd too, and a clock
-/// that has gone for 64 years is as far from it.
+/// Whether a deadline was frozen, as seen at `now`. [`NEVER`](time::NEVER) is odd too.
 #[inline]
 fn was_frozen(deadline: u64, now: u64) -> bool {
     deadline != time::NEVER && deadline & FROZEN != 0 && has_ended(deadline, now)

@@ -168,7 +168,7 @@ impl Recycled {
         Some(slot)
     }
 
-    /// Takes back the slot that was taken last, which is still noted (pool 5).
+    /// Takes back the slot that was taken last: it is still noted.
     pub(super) fn undo(&mut self) {
         self.next = self.next.wrapping_sub(1);
         self.left += 1;

@@ -143,8 +143,8 @@ impl<K, V> Slab<K, V> {
         self.nodes.reserve(&self.recycled_nodes, open);
     }
 
-    /// Takes a slot for the entry of a node that has just taken its own. Memory for it may be
-    /// refused by a panic: then that one comes back.
+    /// Takes a slot for the entry of a node. If a panic refuses memory for it, the node's own slot,
+    /// which was taken just before, comes back.
     #[cold]
     #[inline(never)]
     fn take_entry(&mut self) -> NonNull<u8> {
