@@ -63,6 +63,7 @@ pub const ALL: &[Workload] = workloads! {
     "ratio", ratio::run:
         "hit ratios on real traces, and where values expire, beside exact LRU and the optimum";
     "ratio-curves", ratio::curves: "hit ratios over the size of the cache, for a plot; only by name";
+    "ratio-small", ratio::small: "hit ratios of caches of 8 to 256 entries on real traces";
     "grow", grow::run: "inserts new keys, from empty to 1M";
     "cancel", cancel::run:
         "insert and invalidate with 100k entries alive: a timer's start and cancel";

@@ -11,6 +11,7 @@ mod sizes;
 use self::{
     caches::CACHES,
     requests::{Requests, Trace},
+    sizes::Question,
 };
 use crate::report::table;
 use crate::workloads::prelude::*;
@@ -23,7 +24,7 @@ const TOO_LONG: usize = 200_000;
 /// Replays all traces at the sizes of the table, then values that expire.
 pub(super) fn run(bench: Bench<'_>) {
     let begin = bench.report.borrow().tables.len();
-    replay_traces(bench, false);
+    replay_traces(bench, Question::Table);
     expiring(Bench {
         name: "ratio-lives",
         ..bench
@@ -33,7 +34,16 @@ pub(super) fn run(bench: Bench<'_>) {
 
 /// Replays the traces of the table at sizes that give a curve.
 pub(super) fn curves(bench: Bench<'_>) {
-    replay_traces(bench, true);
+    replay_traces(bench, Question::Curve);
+}
+
+/// Replays the traces of the table with small caches.
+pub(super) fn small(bench: Bench<'_>) {
+    let begin = bench.report.borrow().tables.len();
+    replay_traces(bench, Question::Small);
+    // Traces are replayed one after the other; the tables are by size.
+    bench.report.borrow_mut().tables[begin..].sort_by_key(|table| sizes::small_place(&table.about));
+    print!("{}", table::of_all(&bench.report.borrow().tables[begin..]));
 }
 
 const EXPIRING: &str = "Hits in percent of the requests where values expire, by workload and entries \
@@ -50,7 +60,7 @@ fn expiring(bench: Bench<'_>) {
     let trace = timed.and_then(|(_, path)| Trace::read(path).ok());
     let play = |name, requests: &Requests, sizes: [usize; 2]| {
         for size in sizes {
-            replay(bench, (name, EXPIRING), false, requests, size);
+            replay(bench, (name, EXPIRING), Question::Table, requests, size);
         }
     };
     let name = bench.name;
@@ -62,8 +72,8 @@ fn expiring(bench: Bench<'_>) {
     play("short-lived hot keys", &hot, [1_000, 5_000]);
 }
 
-/// Replays every trace: for a curve those of the table, else all.
-fn replay_traces(bench: Bench<'_>, curve: bool) {
+/// Replays every trace for the table, and only those of the list for the other questions.
+fn replay_traces(bench: Bench<'_>, question: Question) {
     let workload = bench.name;
     let mut found = match requests::find(&bench.traces) {
         Ok(found) => found,
@@ -85,10 +95,10 @@ fn replay_traces(bench: Bench<'_>, curve: bool) {
         if trace.keys.len() < TOO_SHORT || (bench.quick && trace.keys.len() > TOO_LONG) {
             continue;
         }
-        let (about, sizes) = sizes::of(name, trace.distinct, curve);
+        let sizes = sizes::of(name, trace.distinct, question);
         let requests = Requests::without_deadlines(trace.keys);
-        for size in sizes {
-            replay(bench, (name, about), curve, &requests, size);
+        for (about, size) in sizes {
+            replay(bench, (name, about), question, &requests, size);
         }
     }
 }
@@ -97,13 +107,16 @@ fn replay_traces(bench: Bench<'_>, curve: bool) {
 fn replay(
     bench: Bench<'_>,
     (name, about): (&str, &str),
-    curve: bool,
+    question: Question,
     requests: &Requests,
     size: usize,
 ) {
     let mut contest = bench.contest(format!("{name}, {size}"), about);
     contest.table.is_line = true;
-    for entrant in CACHES.iter().filter(|entrant| entrant.curve || !curve) {
+    for entrant in &CACHES {
+        if question == Question::Curve && !entrant.curve {
+            continue;
+        }
         contest.add(entrant.card, move || {
             let hits = (entrant.play)(requests, size)?;
             let percent = 100.0 * hits as f64 / requests.keys.len() as f64;

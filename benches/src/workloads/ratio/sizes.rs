@@ -19,6 +19,34 @@ const REFERENCE: &[(&str, &[usize])] = &[
     ("cloudphysics", &[5_000, 20_000]),
 ];
 
+/// The sizes of small caches. Programs have many of these: one for each tenant, host or route.
+const SMALL: &[(usize, &str)] = &[
+    (
+        8,
+        "Hits in percent of the requests, by trace, with 8 entries",
+    ),
+    (
+        16,
+        "Hits in percent of the requests, by trace, with 16 entries",
+    ),
+    (
+        32,
+        "Hits in percent of the requests, by trace, with 32 entries",
+    ),
+    (
+        64,
+        "Hits in percent of the requests, by trace, with 64 entries",
+    ),
+    (
+        128,
+        "Hits in percent of the requests, by trace, with 128 entries",
+    ),
+    (
+        256,
+        "Hits in percent of the requests, by trace, with 256 entries",
+    ),
+];
+
 /// Sizes of any other trace: hundredths of its keys.
 const HUNDREDTHS: [usize; 4] = [2, 5, 10, 20];
 
@@ -28,24 +56,42 @@ pub(super) fn place(trace: &str) -> Option<usize> {
     REFERENCE.iter().position(|(name, _)| *name == trace)
 }
 
-/// The sizes for a trace with this many different keys, and what the table of them shows. For a
-/// curve they double from a 64th of the keys up to half of them.
-pub(super) fn of(trace: &str, distinct: usize, curve: bool) -> (&'static str, Vec<usize>) {
-    let (about, mut sizes) = match (place(trace), curve) {
-        (Some(_), true) => (
+/// The place of a table about small caches among them.
+pub(super) fn small_place(about: &str) -> usize {
+    let place = SMALL.iter().position(|&(_, of_size)| of_size == about);
+    place.expect("a table about small caches")
+}
+
+/// What the replays of a trace are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Question {
+    /// The table of the sizes that are compared over time.
+    Table,
+    /// A curve over the size: from a 64th of the keys up to half of them.
+    Curve,
+    /// Small caches, a table for each size.
+    Small,
+}
+
+/// The sizes for a trace with this many different keys, each with what its table shows.
+pub(super) fn of(trace: &str, distinct: usize, question: Question) -> Vec<(&'static str, usize)> {
+    let about = |about, sizes: Vec<usize>| sizes.into_iter().map(|size| (about, size)).collect();
+    let mut sizes: Vec<_> = match (place(trace), question) {
+        (Some(_), Question::Small) => SMALL.iter().map(|&(size, about)| (about, size)).collect(),
+        (Some(_), Question::Curve) => about(
             "Hits in percent of the requests, over the size of the cache",
             [64, 32, 16, 8, 4, 2].map(|part| distinct / part).to_vec(),
         ),
-        (Some(place), false) => (
+        (Some(place), Question::Table) => about(
             "Hits in percent of the requests, by trace and entries allowed",
             REFERENCE[place].1.to_vec(),
         ),
-        (None, true) => ("", Vec::new()),
-        (None, false) => (
+        (None, Question::Curve | Question::Small) => Vec::new(),
+        (None, Question::Table) => about(
             "The same for traces that are not in the list of sizes",
             HUNDREDTHS.map(|size| distinct * size / 100).to_vec(),
         ),
     };
-    sizes.retain(|&size| size > 0);
-    (about, sizes)
+    sizes.retain(|&(_, size)| size > 0);
+    sizes
 }
