@@ -28,8 +28,8 @@ const COLOURED: [&str; 9] = [
     "quick_cache+DelayQueue",
     "quick_cache+Instant",
     "quick_cache+deadline",
-    "stretto",
-    "TinyUFO",
+    "fibre_cache",
+    "mini-moka",
     "foyer-memory, LFU",
 ];
 const FONT: &str = "sans-serif";
@@ -37,12 +37,11 @@ const FONT: &str = "sans-serif";
 /// The series of a plot of latencies, in the order of its legend: the caches that remove entries
 /// when they are due, and what the machine does to a caller that has no cache. More lines than
 /// these hide one another; the tables have all.
-const LATENCIES: [Series; 6] = [
+const LATENCIES: [Series; 5] = [
     Series::solid("wheelhouse"),
     Series::solid("moka"),
     Series::dashed("moka, driven every 10 ms", RED),
     Series::solid("quick_cache+DelayQueue"),
-    Series::solid("stretto"),
     Series::dashed("no cache", GREY),
 ];
 /// At most this many lines in the plot of throughput.
@@ -279,6 +278,11 @@ fn throughput<'a>(
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         points
     };
+    let what = match work {
+        "evict" => "get, insert on a miss",
+        "zipf" => "hits",
+        other => other,
+    };
     let shown = runs.clone().filter_map(|run| run.mops);
     let least = shown.clone().fold(1.0, f64::min);
     let most = shown.fold(1.0, f64::max);
@@ -287,7 +291,7 @@ fn throughput<'a>(
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
         .caption(
-            format!("{work}, simulated: a computed machine, no measurement"),
+            format!("{what}, simulated: a computed machine, no measurement"),
             (FONT, 18),
         )
         .margin(12)
@@ -306,10 +310,16 @@ fn throughput<'a>(
         .y_label_formatter(&|mops| tick(*mops, 2))
         .draw()?;
     for cache in caches {
-        let style = colour_of(cache).stroke_width(2);
+        // The simulator's name for it is shorter.
+        let peer = if cache == "fibre" {
+            "fibre_cache"
+        } else {
+            cache
+        };
+        let style = colour_of(peer).stroke_width(2);
         chart
             .draw_series(LineSeries::new(points_of(cache), style).point_size(3))?
-            .label(cache)
+            .label(peer)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
     }
     draw_legend(&mut chart)?;
@@ -421,6 +431,30 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("another"));
+    }
+
+    #[test]
+    fn each_line_of_a_plot_of_throughput_has_a_colour_of_its_own() {
+        let lines = ["wheelhouse", "quick_cache", "moka", "mini-moka", "fibre"].map(|cache| {
+            [1, 8].map(|n| {
+                format!(r#"{{"cache": "{cache}", "work": "evict", "n": {n}, "mops": {n}.5}}"#)
+            })
+        });
+        let folder = folder("colours");
+        assert_eq!(scaling(&lines.concat().join("\n"), &folder).unwrap(), 1);
+        let svg = fs::read_to_string(folder.join("scaling-evict.svg")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let mut colours: Vec<&str> = svg
+            .split("<polyline")
+            .skip(1)
+            .filter(|line| line.contains("stroke-width=\"2\""))
+            .filter_map(|line| line.split("stroke=\"").nth(1)?.split('"').next())
+            .collect();
+        colours.sort_unstable();
+        colours.dedup();
+        // Five lines; the axes are black.
+        colours.retain(|colour| *colour != "#000000");
+        assert_eq!(colours.len(), 5, "{colours:?}");
     }
 
     #[test]

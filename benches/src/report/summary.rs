@@ -1,7 +1,7 @@
 //! One screen of a run: the figures that a user asks for first, beside the closest peers.
 
 use super::{
-    Report, Row,
+    Report, Row, Table,
     table::{grid, number, wrapped},
 };
 use crate::figure::{HIT_PERCENT, NS_PER_OP};
@@ -116,21 +116,41 @@ fn cell(row: &Row) -> String {
     }
 }
 
-/// The mean over all replayed traces, for each cache that replayed all of them.
+/// The mean over all replayed traces, for each cache that replayed all of them: at the sizes of the
+/// table, and for each size of a small cache.
 fn hit_ratios(report: &Report) -> String {
-    let tables: Vec<_> = report
-        .tables
-        .iter()
-        .filter(|table| table.workload == "ratio")
-        .collect();
-    let Some(first) = tables.first() else {
-        return String::new();
+    let tables = |workload| {
+        let tables = report.tables.iter();
+        tables.filter(move |table: &&Table| table.workload == workload)
     };
+    let all: Vec<_> = tables("ratio").collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\nHit ratios in percent, the mean of {} replays of real traces: {}.\n\n",
+        all.len(),
+        means(&all)
+    );
+    let small: Vec<_> = tables("ratio-small").collect();
+    for of_size in small.chunk_by(|a, b| a.about == b.about) {
+        let (_, size) = of_size[0].variant.rsplit_once(", ").expect("trace, size");
+        text += &format!(
+            "- caches of {size} entries, {} traces: {}\n",
+            of_size.len(),
+            means(of_size)
+        );
+    }
+    text
+}
+
+/// The means over these tables, for each cache that has a row in all of them.
+fn means(tables: &[&Table]) -> String {
     let mut means = Vec::new();
-    for card in first.rows.iter().map(|row| row.card) {
+    for card in tables[0].rows.iter().map(|row| row.card) {
         let mut sum = 0.0;
         let mut count = 0;
-        for table in &tables {
+        for table in tables {
             if let Some(row) = table.row(1, HIT_PERCENT.name, card.name) {
                 sum += row.median();
                 count += 1;
@@ -140,11 +160,7 @@ fn hit_ratios(report: &Report) -> String {
             means.push(format!("{} {:.2}", card.name, sum / count as f64));
         }
     }
-    format!(
-        "\nHit ratios in percent, the mean of {} replays of real traces: {}.\n",
-        tables.len(),
-        means.join(", ")
-    )
+    means.join(", ")
 }
 
 #[cfg(test)]
