@@ -17,4 +17,6 @@ if [ -z "$baseline" ]; then
     echo "skipped: no tag yet; name a revision to compare with"
     exit 0
 fi
-cargo semver-checks --package wheelhouse --baseline-rev "$baseline"
+for package in wheelhouse wheelhouse-redis; do
+    cargo semver-checks --package "$package" --baseline-rev "$baseline"
+done
