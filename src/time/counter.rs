@@ -9,25 +9,15 @@
 //! is then *halved*. So its error (an eighth at most), and changes of the kernel's rate (by a tenth
 //! at most), cannot make a reading too great.
 //!
-//! # Why it is right
+//! # Invariants
 //!
-//! An anchor `(n, c)` is an instant `n`, and a counter `c` that was read after it. A reading by it
-//! at the counter `k` is `n + (k - c) * rate`, kept as `offset + k * rate`.
+//! DESIGN.md ("What is the time?") has the proofs.
 //!
-//! 1. *A reading does not pass `Instant::now()`.* If `k >= c`, the clock was at `n` or later when
-//!    the counter was at `c`, and has since run faster than `rate`. If `k < c`, another thread took
-//!    the anchor meanwhile, and the reading is below its `n`.
-//! 2. *It lags by less than [`FRESH`]*, and by half of that as a rule: an older anchor is not used.
-//!    In the last quarter of that time, one thread renews the anchor, and the others still use it.
-//!    The age counts from a counter that was read before `n`, so a thread that is suspended between
-//!    `n` and `c` publishes an anchor that is already old. The error of the rate and changes of the
-//!    kernel's rate can add two fifths.
-//! 3. *It never goes back*, in a thread or from one thread to another that it has told something.
-//!    `offset` never falls. A thread loads what it has learnt before it reads its counter. One
-//!    that takes an anchor publishes it before it answers. A reading that does not wait for the
-//!    loads before it ([`now`](Anchor::now) without `after_loads`) keeps this for its own thread
-//!    only. It may be before a reading of another thread, by as much as the processor executes
-//!    ahead.
+//! 1. A reading does not pass `Instant::now()`.
+//! 2. It lags by less than [`FRESH`], and by half of that as a rule.
+//! 3. It never goes back, in a thread or from one thread to another that it has told something. A
+//!    reading that does not wait for the loads before it ([`now`](Anchor::now) without
+//!    `after_loads`) keeps this for its own thread only.
 //!
 //! If the counter steps, as on a machine that was suspended, no anchor is fresh any more. If it
 //! stepped back, it lies far below the end of an anchor that was published before. If it stepped
