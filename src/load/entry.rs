@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-type KeyClaimant<'a, K, V> = (K, Claimant<K, V, &'a Engine<K, V>>);
+type KeyClaimant<'a, K, V> = (LetGo<K>, Claimant<K, V, &'a Engine<K, V>>);
 type KeyRun<'a, K, V, O> = (K, Ran<K, V, &'a Engine<K, V>, O>);
 
 /// A key of a cache, and what to do with its entry; from [`Cache::entry`].
@@ -260,7 +260,7 @@ where
         let key = self.key;
         let mut claimant = Claimant::new(engine, self.cache.hash(&key), key.clone(), want);
         claimant.may_wait = may_wait;
-        (key, claimant)
+        (LetGo::new(key), claimant)
     }
 
     /// The entry of the key if its value is kept; else one with a value that is made, if the call
@@ -272,7 +272,7 @@ where
         mut keeps: impl FnMut(&V) -> bool,
         make: impl FnOnce() -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
+        let (mut key, mut claimant) = match self.look_up(want, &mut keeps) {
             ControlFlow::Break(entry) => return Ok(entry),
             ControlFlow::Continue(call) => call,
         };
@@ -280,7 +280,7 @@ where
             Some(seen) if keeps(&seen.value) => Made::Kept,
             _ => make(),
         });
-        entry((key, run))
+        entry((key.take(), run))
     }
 
     /// The entry of a call that loads, as a task. `made` says what the output of the future means.
@@ -291,7 +291,7 @@ where
         init: impl FnOnce() -> F,
         made: impl FnOnce(F::Output) -> Made<V>,
     ) -> Result<Entry<K, V>, Outcome<V>> {
-        let (key, mut claimant) = match self.look_up(want, &mut keeps) {
+        let (mut key, mut claimant) = match self.look_up(want, &mut keeps) {
             ControlFlow::Break(entry) => return Ok(entry),
             ControlFlow::Continue(call) => call,
         };
@@ -300,7 +300,7 @@ where
             _ => made(init().await),
         };
         let run = claimant.run(make).await;
-        entry((key, run))
+        entry((key.take(), run))
     }
 
     /// The key, and the run of a call that takes its turn.
@@ -310,9 +310,10 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> O,
     ) -> KeyRun<'a, K, V, O> {
-        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
-        let run = claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.clone()))));
-        (key, run)
+        let (mut key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
+        let run =
+            claimant.run_here(|seen| f(seen.map(|seen| seen.clone().with_key(key.get().clone()))));
+        (key.take(), run)
     }
 
     /// The key, and the run of a call that takes its turn, as a task.
@@ -321,12 +322,12 @@ where
         may_wait: bool,
         f: impl FnOnce(Option<Entry<K, V>>) -> F,
     ) -> KeyRun<'a, K, V, F::Output> {
-        let (key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
+        let (mut key, mut claimant) = self.claimant(Want::OwnTurn, may_wait);
         let make = async |seen: Option<&Keyless<V>>| {
-            f(seen.map(|seen| seen.clone().with_key(key.clone()))).await
+            f(seen.map(|seen| seen.clone().with_key(key.get().clone()))).await
         };
         let run = claimant.run(make).await;
-        (key, run)
+        (key.take(), run)
     }
 
     /// Returns the key's entry, or stores a new one with the default value.

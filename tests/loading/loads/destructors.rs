@@ -4,7 +4,7 @@
 use crate::support::hide_scripted_panics;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::future::{Future, ready};
+use std::future::{Future, pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -179,8 +179,80 @@ fn a_destructor_that_panics_inside_a_call_reaches_no_caller() {
     assert!(panics >= 10, "{panics} drops have panicked");
 }
 
+#[test]
+fn a_destructor_that_panics_while_the_code_of_a_call_panics_does_not_end_the_process() {
+    hide_scripted_panics();
+    let count = Arc::new(());
+    let cache: Values = Cache::builder().scheduler(Scheduler::disabled()).build();
+    cache.insert(1, Value(Arc::clone(&count)));
+    let calls: [fn(&Values); 2] = [
+        |cache| {
+            own(cache.entry(1).or_insert_with_if(
+                || {
+                    PANICS_IN.set(1);
+                    panic!("told to panic in the closure")
+                },
+                |_| true,
+            ))
+        },
+        |cache| {
+            own(cache.entry(1).and_upsert_with(|seen| -> Value {
+                keep(seen);
+                PANICS_IN.set(1);
+                panic!("told to panic in the closure")
+            }))
+        },
+    ];
+    for call in calls {
+        let panic = catch_unwind(AssertUnwindSafe(|| call(&cache))).unwrap_err();
+        let drops = PANICS_IN.replace(0);
+        assert!(panic.downcast_ref::<&str>().unwrap().contains("closure"));
+        assert_eq!(drops, 0, "the copy was dropped");
+        KEPT.with_borrow_mut(Vec::clear);
+        assert_eq!(
+            cache.get(&1).map(|value| Arc::strong_count(&value.0)),
+            Some(3)
+        );
+    }
+}
+
+#[test]
+fn a_destructor_that_panics_while_a_task_is_dropped_reaches_no_caller() {
+    hide_scripted_panics();
+    let count = Arc::new(());
+    let cache: Values = Cache::builder().scheduler(Scheduler::disabled()).build();
+    cache.insert(1, Value(Arc::clone(&count)));
+    let mut call = Box::pin(cache.entry(1).and_upsert_with_async(|seen| {
+        keep(seen);
+        pending::<Value>()
+    }));
+    let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    PANICS_IN.set(1);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(call)));
+    assert_eq!(PANICS_IN.replace(0), 0, "the copy was dropped");
+    assert!(dropped.is_ok(), "the caller hears of it");
+    KEPT.with_borrow_mut(Vec::clear);
+    assert_eq!(Arc::strong_count(&count), 2);
+}
+
+#[test]
+fn the_key_of_a_call_is_dropped_contained_while_its_code_panics() {
+    hide_scripted_panics();
+    let cache: Cache<Key, u32> = Cache::new(10);
+    let call = AssertUnwindSafe(|| {
+        cache.entry(Key(1)).or_insert_with(|| {
+            ARMED.set(true);
+            panic!("told to panic in the closure")
+        })
+    });
+    let panic = catch_unwind(call).unwrap_err();
+    ARMED.set(false);
+    assert!(panic.downcast_ref::<&str>().unwrap().contains("closure"));
+}
+
 /// A key whose drop panics while the cache drops keys, on this thread.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key(u32);
 
 thread_local! {
