@@ -265,6 +265,11 @@ impl<K, V> Notifier<K, V> {
         self.release(state);
     }
 
+    /// Whether a thread waits that will free what was delivered.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.state.lock().waiters > 0
+    }
+
     /// Waits until `most` were delivered since the cache was built, or all that were posted. While
     /// no thread delivers, calls `deliver`. Ends early if `keep_waiting`, which it calls at
     /// intervals, returns false. Not for a thread inside a listener.
@@ -421,13 +426,14 @@ impl<K, V> Engine<K, V> {
     pub(crate) fn deliver(&self) -> bool {
         let (notifier, waking) = (&self.notifier, &self.waking);
         let most = notifier.delivered() + CALLS_PER_TURN;
-        let mut has_retired = false;
+        let mut frees = false;
         notifier.deliver(most, |told| {
             self.retire_told(told);
-            has_retired = true;
+            // A thread that waits for deliveries, and so sees these, frees them itself.
+            frees |= !notifier.has_waiters();
         });
         notifier.end_offer();
-        if has_retired && !waking.cache.is_closed() {
+        if frees && !waking.cache.is_closed() {
             // The ticker, or the alarm, may panic: what waits is offered all the same.
             contain(|| waking.request_soon(&self.clock));
         }
@@ -452,8 +458,9 @@ impl<K, V> Engine<K, V> {
             notifier.deliver_or_wait(posted, deliver, || true);
         }
         // Posted by other threads meanwhile: this call does not wait for them.
-        if !self.offer_delivery() {
-            // No thread can be started: this one delivers all.
+        let is_offered = self.offer_delivery();
+        if inside && !is_offered {
+            // No thread can be started, and this one waits for no other: it delivers all.
             notifier.deliver(u64::MAX, |told| self.retire_told(told));
         }
     }

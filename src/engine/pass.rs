@@ -308,6 +308,7 @@ impl<K, V> Pass<'_, K, V> {
             self.engine.reads.renew();
             self.state.stamp = self.engine.reads.stamp();
         } else if are_due {
+            renewals.admitted = 0;
             self.state.renew(&self.engine.reads);
         }
     }
