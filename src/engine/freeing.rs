@@ -375,11 +375,6 @@ impl<K, V> Freeing<K, V> {
         self.draining > 0
     }
 
-    /// Whether items may be freed.
-    pub(super) fn has_ready(&self) -> bool {
-        self.ready > 0
-    }
-
     /// The number of items that may be freed.
     pub(super) fn ready(&self) -> usize {
         len(self.chunks.iter().take(self.ready))

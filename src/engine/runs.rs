@@ -93,10 +93,10 @@ impl<K, V> Engine<K, V> {
     }
 
     /// Frees what can be freed: some rounds of grace periods and drains, and then at most so many
-    /// passes over each part.
-    fn run_reclaim(&self, most: usize) {
+    /// passes over each part. Returns whether these were too few.
+    fn run_reclaim(&self, most: usize) -> bool {
         if is_freeing() {
-            return;
+            return false;
         }
         let plan = Plan {
             expires: false,
@@ -108,15 +108,23 @@ impl<K, V> Engine<K, V> {
             self.run_all(plan);
             let is_empty = |part: &Part<K, V>| part.state.lock().freeing.is_empty();
             if self.parts.iter().all(is_empty) {
-                return;
+                return false;
             }
         }
+        let mut leaves_rest = false;
         for part in &self.parts {
-            let ready = part.state.lock().freeing.ready();
-            for _ in 0..ready.div_ceil(FREED_PER_RUN_PASS).min(most) {
+            let wanted = (part.state.lock().freeing.ready()).div_ceil(FREED_PER_RUN_PASS);
+            leaves_rest |= wanted > most;
+            for _ in 0..wanted.min(most) {
                 self.run_pass(part, plan, None);
             }
         }
+        leaves_rest
+    }
+
+    /// How many passes over each part a run makes on a thread that serves other caches too.
+    fn passes_per_turn(&self) -> usize {
+        (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN)
     }
 
     /// Drains the buffers, so that the size policy knows all uses and entries; evicts, and if that
@@ -144,15 +152,9 @@ impl<K, V> Engine<K, V> {
     pub(crate) fn free_removed(&self) {
         self.run_all(Plan::CATCH_UP);
         self.tell();
-        self.run_reclaim(usize::MAX);
+        _ = self.run_reclaim(usize::MAX);
         // The scheduler thread may have taken some of them out.
         self.await_freed(Instant::now() + MAX_DESTRUCTOR_WAIT);
-    }
-
-    /// Whether values are left that may be dropped.
-    fn has_ready(&self) -> bool {
-        let has_ready = |part: &Part<K, V>| part.state.lock().freeing.has_ready();
-        self.parts.iter().any(has_ready)
     }
 
     /// `run_pending_tasks`: removes all that is due, delivers the notifications for it, and frees
@@ -166,7 +168,7 @@ impl<K, V> Engine<K, V> {
                 ..Plan::RUN
             });
             self.deliver_pending();
-            self.run_reclaim(usize::MAX);
+            _ = self.run_reclaim(usize::MAX);
             // Before the wait: otherwise no run would come for entries that become due during it.
             self.end_run(run);
             let until = until.get_or_insert_with(|| Instant::now() + MAX_DESTRUCTOR_WAIT);
@@ -202,23 +204,22 @@ impl<K, V> Engine<K, V> {
     /// other caches may wait for the thread. Returns how long it is until the next run.
     pub(crate) fn run_due(&self) -> Option<Duration> {
         let waking = &self.waking;
-        let mut run = waking.begin();
+        let mut run = waking.begin().of_scheduler();
         let mut left = self.run_rounds();
         for _ in 0..MOST_RESTARTS {
             if left != Left::DueMeanwhile {
                 break;
             }
-            run = waking.begin();
+            run = waking.begin().of_scheduler();
             left = self.run_rounds();
         }
         let mut is_done = left == Left::Nothing;
         if is_done && !waking.cache.is_closed() {
+            let mut most = usize::MAX;
             if waking.scheduler.is_background() {
-                self.run_reclaim(PASSES_PER_TURN);
-                is_done = !self.has_ready();
-            } else {
-                self.run_reclaim(usize::MAX);
+                most = self.passes_per_turn();
             }
+            is_done = !self.run_reclaim(most);
         }
         if waking.cache.is_closed() {
             return None;
@@ -244,7 +245,7 @@ impl<K, V> Engine<K, V> {
         let mut goals: Vec<Option<Goal>> = goals.collect();
         let mut has_later_work = false;
         let mut debt = None;
-        let most = (PASSES_PER_TURN / self.parts.len()).max(LEAST_ROUNDS_PER_TURN);
+        let most = self.passes_per_turn();
         let mut rounds = 0;
         loop {
             let plan = self.plan_of_part(of_run);

@@ -37,8 +37,8 @@ pub(crate) const COALESCE_DELAY: Duration = Duration::from_millis(10);
 /// How long after a panic maintenance is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How soon the next run comes at least, for a moment, if the clock has stood still since the last
-/// one: just before the moment, runs would follow each other endlessly.
+/// How soon the scheduler's next run comes at least, for a moment, if the clock has stood still
+/// since its last one: just before the moment, runs would follow each other endlessly.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// How long after `armed` the scheduler thread counts as stuck, in nanoseconds: calls then run
@@ -52,9 +52,17 @@ pub(crate) struct Run<'a> {
     waking: &'a Waking,
     /// The moment for which this run was arranged, or another run that has not ended.
     armed: u64,
+    /// Whether it is the scheduler's; else a call of the program runs it.
+    is_scheduled: bool,
 }
 
 impl Run<'_> {
+    /// The run, as one of the scheduler thread or of an alarm's task.
+    pub(super) fn of_scheduler(mut self) -> Self {
+        self.is_scheduled = true;
+        self
+    }
+
     /// The moment that this run has taken, or another one, unless a run has ended since.
     pub(crate) fn moment(&self) -> Option<u64> {
         let promised = self.waking.promised.load(Ordering::Relaxed);
@@ -73,7 +81,8 @@ impl Run<'_> {
         clock: &Clock,
     ) -> Option<Duration> {
         let moment = next.unwrap_or(NEVER);
-        let next = self.waking.arrange(moment, retry, || Some(clock.now()));
+        let now = || Some(clock.now());
+        let next = (self.waking).arrange(moment, retry, self.is_scheduled, now);
         // The thread may unwind because of another panic.
         std::mem::forget(self);
         next
@@ -84,7 +93,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The waker may be the user's as well, and the ticker may panic again.
-            contain(|| self.waking.arrange(self.armed, Some(RETRY), || None));
+            contain(|| self.waking.arrange(self.armed, Some(RETRY), false, || None));
         }
     }
 }
@@ -95,7 +104,8 @@ pub(crate) struct Waking {
     /// first to end resets it. Relaxed: it says when others than that run do its work.
     promised: AtomicU64,
     soon: AtomicBool,
-    /// What the clock showed when a run last ended that left a moment. Changed under `requests`.
+    /// What the clock showed when a run of the scheduler last ended that left a moment. Changed
+    /// under `requests`.
     last_end: AtomicU64,
     /// Locked for each change of the requests, but for the begin of a run. It holds the delay after
     /// which to run again, if the last run asked for that because readers hold memory, or because
@@ -249,6 +259,7 @@ impl Waking {
         let promised = self.promised.load(Ordering::Relaxed);
         Run {
             armed: time::earlier(promised, armed, promised),
+            is_scheduled: false,
             waking: self,
         }
     }
@@ -260,6 +271,7 @@ impl Waking {
         &self,
         moment: u64,
         retry: Option<Duration>,
+        is_scheduled: bool,
         now: impl FnOnce() -> Option<u64>,
     ) -> Option<Duration> {
         let mut until_retry = self.requests.lock();
@@ -276,7 +288,7 @@ impl Waking {
         let mut left = None;
         if let Some(now) = now {
             left = time::time_left(now, armed);
-            if self.last_end.swap(now, Ordering::Relaxed) == now {
+            if is_scheduled && self.last_end.swap(now, Ordering::Relaxed) == now {
                 left = left.max(Some(LEAST_WAIT));
             }
         }

@@ -192,7 +192,12 @@ fn a_run_that_ends_well_while_its_thread_unwinds_arranges_one_next_run() {
 fn runs_do_not_follow_each_other_endlessly_while_the_clock_stands_still() {
     let (waking, _) = waking();
     let [moment, later] = [5 * SECOND + 1, 6 * SECOND + 1].map(Some);
-    let end = |moment, seconds| waking.begin().end(moment, None, &at(seconds));
+    let end = |moment, seconds| {
+        let run = waking.begin().of_scheduler();
+        run.end(moment, None, &at(seconds))
+    };
+    // A call of the program at this moment is no run of the scheduler.
+    _ = waking.begin().end(moment, None, &at(5));
     assert_eq!(end(moment, 5), Some(Duration::from_nanos(1)));
     assert_eq!(end(moment, 5), Some(Duration::from_millis(1)));
     assert_eq!(end(moment, 5), Some(Duration::from_millis(1)));
