@@ -4,7 +4,7 @@ use super::Loadable;
 use super::claim::{Claim, Claimant, May};
 use super::guard::{Guard, ToCache};
 use crate::compute::Keyless;
-use crate::contain::{AtEnd, LetGo, let_go};
+use crate::contain::{AtEnd, let_go};
 use crate::engine::LifetimeSource;
 use crate::flight::{Outcome, Want};
 use crate::stripe::thread_number;
@@ -56,12 +56,12 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
                 Claim::Guard(guard, seen) => (guard, seen),
                 claim => return Ran::NotLed(claim),
             };
-            let mut seen = LetGo::new(seen);
+            let mut seen = AtEnd(seen, |seen| let_go(seen.take()));
             let made = {
-                let code = pin!(make(seen.get().as_deref()));
+                let code = pin!(make(seen.0.as_deref()));
                 lead(iter::once(&guard), code).await
             };
-            Ran::Led(guard, seen.take(), made)
+            Ran::Led(guard, seen.0.take(), made)
         }
     }
 
@@ -75,9 +75,9 @@ impl<K: Loadable + Eq, V: Loadable, C: ToCache<K, V>> Claimant<K, V, C> {
         match self.claim_here() {
             Claim::Guard(guard, seen) => {
                 let _loading = during(Work::Loads);
-                let mut seen = LetGo::new(seen);
-                let made = make(seen.get().as_deref());
-                Ran::Led(guard, seen.take(), made)
+                let mut seen = AtEnd(seen, |seen| let_go(seen.take()));
+                let made = make(seen.0.as_deref());
+                Ran::Led(guard, seen.0.take(), made)
             }
             claim => Ran::NotLed(claim),
         }
