@@ -213,7 +213,8 @@ async fn writes_begin_in_the_order_of_the_call() {
         proxy.take_sent();
         values(near.set_all(entries, None).await);
         let sent = proxy.take_sent().concat();
-        let places = names.iter().map(|name| sent.find(name));
+        let place = |name: &String| sent.find(name).expect("it was written");
+        let places = names.iter().map(place);
         assert!(places.is_sorted(), "{sent}");
     }
 }
