@@ -492,7 +492,8 @@ impl<K: Hash + Eq + 'static, V: 'static, S: BuildHasher> Cache<K, V, S> {
     ///
     /// A lifetime means what it means for [`insert_with_ttl`](Self::insert_with_ttl), and later
     /// calls move it likewise. The call restarts `time_to_idle`. It does not count as a read or a
-    /// write otherwise.
+    /// write otherwise. With a lifetime of zero the entry leaves as one whose [deadline has
+    /// come](crate#when-is-a-removal-told-and-a-value-dropped).
     ///
     /// # Panics
     ///

@@ -28,7 +28,8 @@ fn unboxed<V>(outcome: Result<Box<Keyless<V>>, Outcome<V>>) -> Result<V, Outcome
 /// Calls that load the same key wait for its value and share it, whichever method they use; calls
 /// of the same kind and error type also its failure. Computes (`and_*`) take turns with loads. A
 /// write of the key (`insert`, `invalidate`, `remove`, …) never waits for a load: it revokes the
-/// load, whose value is then not stored.
+/// load, whose value is then not stored. Each method that loads first removes an expired entry of
+/// its key: see [when](crate#when-is-a-removal-told-and-a-value-dropped) the listener hears of it.
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

@@ -46,9 +46,9 @@
 //! record of a dropped domain when it registers in other domains: after at most
 //! `max(its records, 3)` registrations.
 //!
-//! A grace period costs the pass that begins it a fence. Else a check reads one word for each live
-//! thread that has used the domain, up to the first that is still pinned from before. The next
-//! check reads that one first.
+//! A grace period costs the pass that begins it a fence. A check reads one word, if another check
+//! has found the period over. If none has, it reads one for each live thread that has used the
+//! domain, up to the first that is still pinned from before; the next check begins there.
 //!
 //! # Origin
 //!

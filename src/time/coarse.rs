@@ -16,10 +16,6 @@
 //!    found in the same way. Until such a lag is found, an idle limit may come early by the half
 //!    of the slack; no look-up returns an entry that is due.
 //! 3. It is used only if a reading is cheap. The first cache of the process measures that.
-//!
-//! If a hypervisor stops the machine, both clocks stop. If it lets the counter run on, the coarse
-//! clock follows with the first timer interrupt after the stop. A look-up in between may take an
-//! entry for live that fell due during the stop, just as if the call had been made before the stop.
 
 use super::{ONE_MOMENT, at_one_moment, instants_apart};
 // Of the standard library also under loom: models run on tickers.
