@@ -4,10 +4,10 @@
 //!
 //! A reader offers the node that it has hit to the ring of its stripe. `tail` counts the slots
 //! taken, `head` the slots drained. A reader takes a slot by a compare-exchange on `tail` and fills
-//! it by a store. If the ring is full, or another reader takes the slot first, the event is lost;
-//! read events only inform the size policy. Each part of the cache has rings of its own. The
-//! drainer holds the maintenance lock of the part. It walks from `head` and stops at a slot that is
-//! taken but not filled yet.
+//! it by a store. If another reader takes the slot first, the event is lost; if the ring is full,
+//! mostly also (`offer_read`); read events only inform the size policy. Each part of the cache has
+//! rings of its own. The drainer holds the maintenance lock of the part. It walks from `head` and
+//! stops at a slot that is taken but not filled yet.
 //!
 //! # Invariants
 //!

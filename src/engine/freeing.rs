@@ -22,9 +22,9 @@
 //!
 //! Items stand in chunks, each of one shard, so each stage is a part of a queue of chunks. However
 //! many items there are, no step of the pass copies more than a chunk of them. A node whose key and
-//! value have no destructor is not touched from its retirement until it is used again: its shard
-//! gets the chunk of addresses. The items of a shard are freed in the order of their retirement
-//! (`node/pool.rs` says why); the crate promises users no order.
+//! value have no destructor is not touched from its retirement until its slot is used again: its
+//! shard gets the chunk of addresses. The items of a shard are freed in the order of their
+//! retirement (`node/pool.rs` says why); the crate promises users no order.
 //!
 //! Freeing runs the user's destructors: outside of every lock and pin, a bounded number at a time.
 //! A run frees after each of its passes; so does a writer, about as many items as the pass has

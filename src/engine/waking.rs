@@ -15,7 +15,7 @@
 //! 1. A run that begins clears both requests *before* it drains the batches; a writer requests
 //!    *after* it has pushed its event. The shard's lock lies between. So either the run drains the
 //!    event, or the writer sees the requests cleared and requests again.
-//! 2. After a run, `armed` is not later than the earliest of the wheel's next deadline and every
+//! 2. After a run, `armed` is not later than the earliest of the wheel's next visit and every
 //!    request made meanwhile. Changes happen under the lock `requests`, but for the begin of a run,
 //!    which only clears the requests (1). The waker is called under the lock too, so its last call
 //!    names the earliest moment.

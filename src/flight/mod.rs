@@ -25,9 +25,9 @@
 //! when a new load takes the place of an overdue one: it is moved there.
 //!
 //! Beside its state, a load is *current* until a write revokes it, a newer load replaces it, or its
-//! last run has ended. Only a current load stores its value, takes new waiters, or gets another
-//! leader. When the run of a load that is no longer current ends, waiters that do not accept its
-//! outcome look the key up again.
+//! last run has made its write or ended without one. Only a current load stores its value, takes
+//! new waiters, or gets another leader. When the run of a load that is no longer current ends,
+//! waiters that do not accept its outcome look the key up again.
 //!
 //! # Invariants
 //!

@@ -566,8 +566,8 @@ where
                 live = Some(spot.node);
             }
         }
-        // The key's load, if that has no leader at work; else the call leads one of its own, in the
-        // place of an overdue one if there is one.
+        // If the key's load has no leader at work, the call takes its lead. If it has one, the call
+        // joins it, unless it is overdue: then the call leads one in its place.
         let mut idle = None;
         if let Some(load) = loads.load().cloned() {
             if load.is_free_for(self.call.ticket, self.call.want) {

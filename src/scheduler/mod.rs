@@ -44,9 +44,9 @@ impl Scheduler {
     /// nothing is scheduled, holds the caches weakly, and ends with the last of them. After a
     /// bounded amount of work for one cache it serves the others first.
     ///
-    /// It calls no listener, unless a destructor that it runs calls `run_pending_tasks`:
-    /// [`Delivery`](crate::Delivery) says which threads do. So a slow listener delays neither other
-    /// caches nor the removal of entries. Destructors of values run
+    /// It calls no listener, unless no other thread can be started, or a destructor that it runs
+    /// calls `run_pending_tasks`: [`Delivery`](crate::Delivery) says which threads do. So a slow
+    /// listener delays neither other caches nor the removal of entries. Destructors of values run
     /// on the scheduler thread; a slow one delays all caches that share it.
     ///
     /// If the scheduler thread cannot be started, this is reported once on standard error, and the
