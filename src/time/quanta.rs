@@ -37,7 +37,8 @@ impl Ticker for Clock {
 /// quanta's *recent* time as a ticker: a reading loads one word, which quanta's upkeep thread
 /// writes now and then. With the cargo feature `quanta`.
 ///
-/// It makes the fastest hits on entries with a deadline. This is what it gives up:
+/// It makes the fastest hits on entries with a deadline, in caches of up to some ten thousand. This
+/// is what it gives up:
 ///
 /// - **Exact ends.** A cache on it serves an entry past its deadline by up to the interval of the
 ///   upkeep, and for longer if the upkeep thread gets no processor.
